@@ -249,6 +249,7 @@ pub trait Acknowledgements {
     fn awaited_packets(&mut self, to: Peer) -> Option<u64>;
 
     /// Packets to all peers that are not lost, up to the last one that closing must not lose, which their sides do not
-    /// hold. Credits and goodbyes alone do not count. Unit: packets.
+    /// hold. Credits and goodbyes alone do not count. Who asks waits for them, so peers hold no acknowledgement back any more.
+    /// Unit: packets.
     fn unacknowledged_packets(&mut self) -> u64;
 }

@@ -376,6 +376,53 @@ fn acknowledged_packets_are_reported_to_those_who_wait_for_them() {
     assert!(a.acknowledged.iter().all(|&(_, packets)| packets < 10), "{:?}", a.acknowledged);
 }
 
+/// The time until `b`, which has nothing to say, acknowledges what `a` has sent.
+fn until_acknowledged_ns(switch: &Switch, a: &mut End, b: &mut End) -> u64 {
+    let (begun, before) = (switch.now(), switch.counters().sent);
+    while switch.counters().sent == before {
+        switch.advance(MICROSECOND);
+        b.poll();
+    }
+    let acknowledged_ns = switch.now().since_ns(begun);
+    (0..20).for_each(|_| {
+        switch.advance(MICROSECOND);
+        a.poll();
+    });
+    acknowledged_ns
+}
+
+#[test]
+fn acknowledgements_wait_longer_unless_somebody_waits_for_them() {
+    let switch = Switch::new(1, quiet());
+    let (mut a, mut b) = pair(&switch);
+    let to_b = a.peer(&b.link.address());
+    let send = |a: &mut End, number| {
+        a.send(to_b, number).expect("room");
+        a.poll();
+    };
+    send(&mut a, 0);
+    let usual_ns = until_acknowledged_ns(&switch, &mut a, &mut b);
+    for number in 1..1000 {
+        send(&mut a, number);
+        until_acknowledged_ns(&switch, &mut a, &mut b);
+    }
+    send(&mut a, 1000);
+    let longer_ns = until_acknowledged_ns(&switch, &mut a, &mut b);
+    assert!(longer_ns > 10 * usual_ns, "{usual_ns} ns, {longer_ns} ns");
+    // An endpoint begins to wait when the message has left.
+    send(&mut a, 1001);
+    assert_eq!(a.link.awaited_packets(to_b), Some(1002));
+    a.poll();
+    assert!(until_acknowledged_ns(&switch, &mut a, &mut b) < usual_ns);
+    assert!(matches!(a.acknowledged[..], [.., (peer, 1002)] if peer == to_b), "{:?}", a.acknowledged);
+    // One that closes waits for all.
+    send(&mut a, 1002);
+    assert_eq!(a.link.unacknowledged_packets(), 1);
+    a.poll();
+    assert!(until_acknowledged_ns(&switch, &mut a, &mut b) < usual_ns);
+    assert_eq!(a.link.unacknowledged_packets(), 0);
+}
+
 #[test]
 fn a_credit_that_a_closed_peer_does_not_acknowledge_is_not_waited_for() {
     let switch = Switch::new(1, quiet());

@@ -5,6 +5,7 @@ use weir_proto::offload::atomics::AtomicPacket;
 use weir_proto::offload::group::{GroupPacket, Operation};
 use weir_proto::offload::reduce::Vector;
 use weir_proto::offload::{Combination, Offloaded, VectorUpdate, WordOperation, WordType, WordUpdate};
+use weir_proto::reliability::Header;
 use weir_proto::wire::layout::{
     BODY_BYTES, COMMON_BYTES, Common, FLAGS, Field, KNOWN_KINDS, Kind, REMOTE_KEY,
 };
@@ -412,7 +413,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 acknowledge: None,
             },
             8,
-            "04018300",
+            "05018300",
             "34120900b8b7b6b5b4b3b2b1c8c7c6c5c4c3c2c1",
         ),
         (
@@ -424,10 +425,10 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 acknowledge: Some(TRANSFER),
             },
             8,
-            "04018400",
+            "05018400",
             "0800000000000000000000000000000000000000a4a3a2a1",
         ),
-        (Body::More { offset: 0x00091234 }, 8, "04028000", "34120900"),
+        (Body::More { offset: 0x00091234 }, 8, "05028000", "34120900"),
         (
             Body::Rendezvous {
                 space: Space::Tagged,
@@ -439,7 +440,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 sender: AnnouncementMarks::default(),
             },
             0,
-            "04038300",
+            "05038300",
             "a4a3a2a1b8b7b6b5b4b3b2b1c8c7c6c5c4c3c2c1f8f7f6f5f4f3f2f17675747372710000",
         ),
         (
@@ -453,45 +454,45 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 sender: AnnouncementMarks::new(true, true),
             },
             0,
-            "04038401",
+            "05038401",
             "a4a3a2a100000000000000000000000000000000f8f7f6f5f4f3f2f1",
         ),
-        (Body::Credit, 0, "04048000", ""),
-        (Body::Finished { transfer: TRANSFER, count: 3, refused: true }, 0, "04059000", "a4a3a2a103000000"),
+        (Body::Credit, 0, "05048000", ""),
+        (Body::Finished { transfer: TRANSFER, count: 3, refused: true }, 0, "05059000", "a4a3a2a103000000"),
         (
             Body::Fetch { transfer: TRANSFER, reply: Transfer(0x61626364), length: LENGTH },
             0,
-            "04068000",
+            "05068000",
             "a4a3a2a164636261f8f7f6f5f4f3f2f1",
         ),
         (
             Body::Piece { transfer: TRANSFER, offset: OFFSET, last: true },
             8,
-            "04078800",
+            "05078800",
             "a4a3a2a1e8e7e6e5e4e3e2e1",
         ),
         (
             Body::Write { transfer: TRANSFER, key: KEY, offset: OFFSET, left: LENGTH, data: None },
             8,
-            "04088000",
+            "05088000",
             "a4a3a2a1d8d7d6d5d4d3d2d1e8e7e6e5e4e3e2e1f8f7f6f5f4f3f2f1",
         ),
         (
             Body::Write { transfer: TRANSFER, key: KEY, offset: OFFSET, left: 0, data: Some(DATA) },
             8,
-            "04088a00",
+            "05088a00",
             "a4a3a2a1d8d7d6d5d4d3d2d1e8e7e6e5e4e3e2e1c8c7c6c5c4c3c2c1",
         ),
         (
             Body::Read { transfer: TRANSFER, key: KEY, offset: OFFSET, length: LENGTH },
             0,
-            "04098000",
+            "05098000",
             "a4a3a2a1d8d7d6d5d4d3d2d1e8e7e6e5e4e3e2e1f8f7f6f5f4f3f2f1",
         ),
         (
             Body::Locate { transfer: TRANSFER, key: KEY, offset: OFFSET, length: LENGTH, write: true },
             0,
-            "040aa000",
+            "050aa000",
             "a4a3a2a1d8d7d6d5d4d3d2d1e8e7e6e5e4e3e2e1f8f7f6f5f4f3f2f1",
         ),
         (
@@ -503,18 +504,18 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 refused: true,
             },
             0,
-            "040b9000",
+            "050b9000",
             "a4a3a2a1d8d7d6d5d4d3d2d1e8e7e6e5e4e3e2e17675747372710000",
         ),
-        (Body::Written { data: DATA, bytes: LENGTH }, 0, "040c8000", "c8c7c6c5c4c3c2c1f8f7f6f5f4f3f2f1"),
-        (Body::Goodbye, 0, "040d8000", ""),
-        (Body::ReturnRequest, 0, "040e8000", ""),
-        (Body::ReturnResponse { credits: 0x51525354 }, 0, "040f8000", "54535251"),
-        (Body::Detach, 0, "04108000", ""),
+        (Body::Written { data: DATA, bytes: LENGTH }, 0, "050c8000", "c8c7c6c5c4c3c2c1f8f7f6f5f4f3f2f1"),
+        (Body::Goodbye, 0, "050d8000", ""),
+        (Body::ReturnRequest, 0, "050e8000", ""),
+        (Body::ReturnResponse { credits: 0x51525354 }, 0, "050f8000", "54535251"),
+        (Body::Detach, 0, "05108000", ""),
         (
             Body::Ask { space: Space::Tagged, tag: TAG, ignore: DATA, carry_bytes: 0x51525354, look: true },
             0,
-            "04118102",
+            "05118102",
             "b8b7b6b5b4b3b2b1c8c7c6c5c4c3c2c154535251",
         ),
         (
@@ -528,12 +529,12 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 seen: true,
             },
             0,
-            "04128304",
+            "05128304",
             "a4a3a2a1b8b7b6b5b4b3b2b1c8c7c6c5c4c3c2c1f8f7f6f5f4f3f2f17675747372710000",
         ),
-        (Body::NoMatch, 0, "04138000", ""),
-        (Body::Resume { count: 0x00091234 }, 0, "04148000", "34120900"),
-        (Body::Claimed { transfer: TRANSFER }, 0, "04158000", "a4a3a2a1"),
+        (Body::NoMatch, 0, "05138000", ""),
+        (Body::Resume { count: 0x00091234 }, 0, "05148000", "34120900"),
+        (Body::Claimed { transfer: TRANSFER }, 0, "05158000", "a4a3a2a1"),
         (
             Body::EagerOffer {
                 space: Space::Tagged,
@@ -543,7 +544,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 transfer: TRANSFER,
             },
             8,
-            "04168300",
+            "05168300",
             "08000000b8b7b6b5b4b3b2b1c8c7c6c5c4c3c2c1a4a3a2a1",
         ),
         (
@@ -559,16 +560,16 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 true,
             ))),
             0,
-            "04208010",
+            "05208010",
             "d8d7d6d5d4d3d2d1e8e7e6e5e4e3e2e1c8c7c6c5c4c3c2c1b8b7b6b5b4b3b2b10203",
         ),
         (
             Body::Offloaded(Offloaded::Atomic(AtomicPacket::Result { old: DATA, refused: true })),
             0,
-            "04219000",
+            "05219000",
             "c8c7c6c5c4c3c2c1",
         ),
-        (group(GroupPacket::Joined { group: 0x51525354, all: false }), 0, "04228000", "54535251"),
+        (group(GroupPacket::Joined { group: 0x51525354, all: false }), 0, "05228000", "54535251"),
         (
             group(GroupPacket::Part {
                 group: 0x51525354,
@@ -580,7 +581,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 offset: 0x71727374,
             }),
             8,
-            "04238000",
+            "05238000",
             "545352516463626174737271090501",
         ),
         (
@@ -591,7 +592,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 offset: 0x71727374,
             }),
             8,
-            "04238000",
+            "05238000",
             "54535251646362617473727100000244434241",
         ),
         (
@@ -602,7 +603,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 offset: 0x71727374,
             }),
             8,
-            "04238000",
+            "05238000",
             "54535251646362617473727100000344434241",
         ),
         (
@@ -613,7 +614,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 offset: 0x71727374,
             }),
             8,
-            "04238000",
+            "05238000",
             "54535251646362617473727132310444434241",
         ),
         (
@@ -624,7 +625,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 offset: 0x71727374,
             }),
             8,
-            "04238000",
+            "05238000",
             "54535251646362617473727101000544434241",
         ),
         (
@@ -635,7 +636,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 offset: 0x71727374,
             }),
             8,
-            "04238000",
+            "05238000",
             "545352516463626174737271323106",
         ),
         (
@@ -646,14 +647,14 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 offset: 0x71727374,
             }),
             8,
-            "04238000",
+            "05238000",
             "545352516463626174737271000007",
         ),
-        (group(GroupPacket::Taken { group: 0x51525354, refused: true }), 0, "04249000", "54535251"),
+        (group(GroupPacket::Taken { group: 0x51525354, refused: true }), 0, "05249000", "54535251"),
         (
             group(GroupPacket::Failed { group: 0x51525354, member: 0x61626364, fault: PeerFault::NotReady }),
             0,
-            "04258000",
+            "05258000",
             "545352516463626104",
         ),
         (
@@ -664,10 +665,10 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 offset: 0,
             }),
             0,
-            "04268000",
+            "05268000",
             "54535251",
         ),
-        (group(GroupPacket::Joined { group: 0x51525354, all: true }), 0, "04278000", "54535251"),
+        (group(GroupPacket::Joined { group: 0x51525354, all: true }), 0, "05278000", "54535251"),
         (
             Body::Offloaded(Offloaded::Atomic(AtomicPacket::Vector {
                 update: VectorUpdate {
@@ -683,7 +684,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 at: 0x71727374,
             })),
             8,
-            "04308010",
+            "05308010",
             "d8d7d6d5d4d3d2d1e8e7e6e5e4e3e2e164636261747372710d05",
         ),
         (
@@ -692,7 +693,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 at: 0x71727374,
             })),
             8,
-            "04318000",
+            "05318000",
             "6463626174737271",
         ),
     ];
@@ -731,7 +732,7 @@ fn hex(bytes: &[u8]) -> String {
 fn the_bytes_of_the_extension_stay_as_they_are() {
     let extension = LinkExtension {
         version: wire::VERSION,
-        flags: 0,
+        flags: 0x0d,
         epoch: 0x0102.into(),
         destination_epoch: 0x0f10.into(),
         marks: 0x1112.into(),
@@ -742,8 +743,14 @@ fn the_bytes_of_the_extension_stay_as_they_are() {
         arrived: DATA.into(),
         unused: [],
     };
-    assert_eq!(hex(extension.as_bytes()), "04000201100f121116151413060504030a0908070e0d0c0bc8c7c6c5c4c3c2c1");
+    assert_eq!(hex(extension.as_bytes()), "050d0201100f121116151413060504030a0908070e0d0c0bc8c7c6c5c4c3c2c1");
     assert_eq!(wire::split_extension(extension.as_bytes()), Ok((extension, &[][..])));
+    let header = Header::from(extension);
+    assert_eq!((header.asks, header.delay_doublings), (true, 6));
+    assert_eq!(LinkExtension { verification: extension.verification, ..header.into() }, extension);
+    let other = LinkExtension { flags: 0x10, ..extension };
+    let refused = PacketError::Flags { have: 0x10, allowed: 0x0f };
+    assert_eq!(wire::split_extension(other.as_bytes()), Err(refused));
 }
 
 #[test]
@@ -758,7 +765,7 @@ fn a_link_frame_has_fixed_bytes() {
         credit_slots: 0x0f10_1112.into(),
         unused: [],
     };
-    assert_eq!(hex(frame.as_bytes()), "04030201048106050a0908070e0d0c0b1211100f");
+    assert_eq!(hex(frame.as_bytes()), "04030201058106050a0908070e0d0c0b1211100f");
     assert_eq!(LinkFrame::read(frame.as_bytes()), Ok(Some(frame)));
 }
 
@@ -793,7 +800,7 @@ fn a_frame_that_wants_contents_has_fixed_bytes_and_is_told_from_others() {
         bytes: 0x1d1e_1f20.into(),
         unused: [],
     };
-    let expected = "040302010486".to_owned()
+    let expected = "040302010586".to_owned()
         + "0000"
         + "0c0b0a0908070605"
         + "14131211100f0e0d"
@@ -818,7 +825,7 @@ fn a_frame_that_wants_contents_has_fixed_bytes_and_is_told_from_others() {
 fn a_frame_before_contents_has_fixed_bytes_and_is_told_from_others() {
     let frame =
         ContentsFrame { word: 0x0102_0304.into(), ..ContentsFrame::new(0x1516_1718_191a_1b1c, 0x1d1e) };
-    let expected = "040302010487".to_owned() + "1e1d" + "1c1b1a1918171615";
+    let expected = "040302010587".to_owned() + "1e1d" + "1c1b1a1918171615";
     assert_eq!(hex(frame.as_bytes()), expected);
     assert_eq!(Frame::read(frame.as_bytes()), Ok(Some(Frame::Contents(frame))));
     assert!(matches!(
@@ -894,7 +901,7 @@ fn a_packet_with_a_remote_key_is_refused_in_shared_memory_and_so_are_others_with
 fn malformed_headers_are_rejected() {
     let message = |slot: &[u8; SLOT_BYTES]| wire::decode(slot, 100).map_err(|error| error.to_string());
     let mut slot = [0; SLOT_BYTES];
-    assert_eq!(message(&slot), Err("packet version 0, allowed is 4".into()));
+    assert_eq!(message(&slot), Err("packet version 0, allowed is 5".into()));
     slot[4] = wire::VERSION;
     for kind in [0, 23, 31, 40, 47, 50, 255] {
         slot[5] = kind;

@@ -154,7 +154,8 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         }
         let passage = shared.passage(id, bundles as u32, item)?;
         // With nothing under way, nothing else would make it leave soon. It leaves in one call with what follows.
-        path.leaves_at_once |= path.unacknowledged() == 0;
+        path.leaves_at_once |= path.unacknowledged() == 0
+            || (path.machine.allows_long_delays() && path.machine.is_quiet(shared.network.now()));
         let leaves = !item.more_follow && std::mem::take(&mut path.leaves_at_once);
         let now = if bundles > 0 || leaves { shared.network.now() } else { weir_proto::Instant(0) };
         if !begins_in_open {

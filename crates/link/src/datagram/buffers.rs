@@ -27,6 +27,12 @@ impl Buffers {
         held + buffers <= OWN_COPIES || self.taken + buffers <= self.most
     }
 
+    /// Whether paths have more than half of those beside their own shares.
+    #[inline]
+    pub(super) fn are_scarce(&self) -> bool {
+        self.taken > self.most / 2
+    }
+
     /// An empty buffer for a path that holds `held`. `None`: there is none now.
     pub(super) fn take(&mut self, held: usize) -> Option<Vec<u8>> {
         self.have_for(held, 1).then(|| {

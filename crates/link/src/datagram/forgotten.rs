@@ -149,6 +149,7 @@ mod tests {
             arrived: 0,
             marks: 0,
             asks: false,
+            delay_doublings: 0,
         };
         let mut datagram = extension(&header, a.verification).as_bytes().to_vec();
         datagram.extend([0; 100]);

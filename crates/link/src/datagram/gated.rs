@@ -165,8 +165,17 @@ mod tests {
             number += 1;
             let (acknowledged, latest, arrived, marks, asks) = (0, 0, 0, 0, false);
             let (epoch, destination_epoch) = (1, 1);
-            let header =
-                Header { epoch, destination_epoch, number, acknowledged, latest, arrived, marks, asks };
+            let header = Header {
+                epoch,
+                destination_epoch,
+                number,
+                acknowledged,
+                latest,
+                arrived,
+                marks,
+                asks,
+                delay_doublings: 0,
+            };
             driver.transmit(&header, position).unwrap();
         };
         let queued = |driver: &PathDriver<'_, _>| {
@@ -185,5 +194,31 @@ mod tests {
         driver.shared.proxy = None;
         send(&mut driver, Some(first));
         assert_eq!((driver.has_queue(), queued(&driver)), (false, vec![]));
+    }
+
+    #[test]
+    fn the_driver_of_a_path_knows_what_waits_for_acknowledgements() {
+        let switch = Switch::new(1, Impairments::default());
+        let options = DatagramOptions::new(Quota { data_slots: 100, start_slots: 10, credit_slots: 2 });
+        let open = |number: u16| {
+            DatagramLink::open(&Address::new(number.into(), [7; 16]), switch.open(number), options)
+        };
+        let mut link = open(1);
+        let id = link.path_to(&open(2).address).unwrap();
+        let (path, shared) = link.path_and_shared(id).unwrap();
+        let driver = PathDriver { id, io: &mut path.io, shared, arriving: None };
+        assert!(!driver.awaits_acknowledgement());
+        driver.io.granted_at = Some(7);
+        assert!(driver.awaits_acknowledgement(), "the grant of others");
+        driver.io.granted_at = None;
+        driver.io.awaited_packets = 1;
+        assert!(driver.awaits_acknowledgement(), "an endpoint");
+        driver.io.acknowledged_packets = 1;
+        assert!(!driver.awaits_acknowledgement());
+        let buffers = options.most_copies / 2 + 1;
+        let taken: Vec<_> = (0..buffers).map_while(|held| driver.shared.copies.take(held)).collect();
+        assert!(taken.len() == buffers && driver.awaits_acknowledgement(), "the memory of copies");
+        taken.into_iter().for_each(|buffer| driver.shared.copies.give(buffer));
+        assert!(!driver.awaits_acknowledgement());
     }
 }

@@ -259,7 +259,7 @@ impl<N: DatagramNetwork + 'static> Acknowledgements for HelpedLink<N> {
     }
 
     fn unacknowledged_packets(&mut self) -> u64 {
-        self.link.enter().unacknowledged_packets()
+        self.call(|link| link.unacknowledged_packets())
     }
 }
 

@@ -381,10 +381,14 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         let now = self.shared.network.now();
         grants.tell(now, |id, datagrams| {
             let may_tell = self.path(id).is_some_and(|path| path.machine.view().is_open && !path.is_over());
-            let position = if may_tell { self.append_frame(id, GRANT_FRAME, datagrams).ok() } else { None };
-            if let Some(path) = self.path(id).filter(|_| position.is_some()) {
-                path.io.granted_at = position;
-                path.machine.granted(datagrams.into());
+            let Some(path) = self.path(id).filter(|_| may_tell) else { return false };
+            let before = path.io.granted_at.replace(u64::MAX); // it waits for the acknowledgement of what leaves now
+            let position = self.append_frame(id, GRANT_FRAME, datagrams).ok();
+            if let Some(path) = self.path(id) {
+                path.io.granted_at = position.or(before);
+                if position.is_some() {
+                    path.machine.granted(datagrams.into());
+                }
             }
             position.is_some()
         });

@@ -583,6 +583,16 @@ impl<N: DatagramNetwork> DatagramDriver for PathDriver<'_, N> {
         }
     }
 
+    /// A token of the gate, the grant of others, the memory of copies, or an endpoint. In the queue of a proxy a bundle is passed by
+    /// the question of who begins to wait for it.
+    fn awaits_acknowledgement(&self) -> bool {
+        self.shared.gate.is_some()
+            || self.shared.proxy.is_some()
+            || self.io.granted_at.is_some()
+            || self.shared.copies.are_scarce()
+            || self.io.acknowledged_packets < self.io.awaited_packets
+    }
+
     fn is_crowded(&self) -> bool {
         self.shared.crowd.is_crowded
     }

@@ -358,13 +358,23 @@ impl<N: DatagramNetwork> Acknowledgements for DatagramLink<N> {
             self.note_lost(id);
             return Some(u64::MAX);
         }
-        path.io.awaited_packets = path.io.owed_packets;
-        Some(path.io.owed_packets)
+        let packets = path.io.owed_packets;
+        path.io.awaited_packets = packets;
+        self.drive(id, |machine, now, driver| machine.hurry(now, driver));
+        Some(packets)
     }
 
     fn unacknowledged_packets(&mut self) -> u64 {
-        let paths = self.paths.iter().flatten().filter(|path| !path.is_over());
-        paths.map(|path| path.io.owed_packets.saturating_sub(path.io.acknowledged_packets)).sum()
+        let mut packets = 0;
+        for id in 0..self.paths.len() as u32 {
+            let Some(path) = self.path(id).filter(|path| !path.is_over()) else { continue };
+            let of_path = path.io.owed_packets.saturating_sub(path.io.acknowledged_packets);
+            if of_path > 0 {
+                self.drive(id, |machine, now, driver| machine.hurry(now, driver));
+            }
+            packets += of_path;
+        }
+        packets
     }
 }
 

@@ -87,6 +87,7 @@ mod tests {
             arrived: 0,
             marks: 0,
             asks: true,
+            delay_doublings: 0,
         };
         let mut datagram = extension(&header, verification_tag(to)).as_bytes().to_vec();
         let salt = [epoch as u8; SALT_BYTES];

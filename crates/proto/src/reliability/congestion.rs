@@ -134,6 +134,13 @@ impl Congestion {
         admits && self.in_flight_bundles < self.grant_bundles
     }
 
+    /// Whether window and grant have as much room again when a bundle of `bytes` has left.
+    #[inline]
+    pub(super) fn is_half_empty(&self, bytes: u32) -> bool {
+        2 * (self.in_flight_bytes + u64::from(bytes)) <= self.window_bytes
+            && self.in_flight_bundles < self.grant_bundles / 2
+    }
+
     /// When the pace allows the next datagram. `None`: now.
     #[inline]
     pub(super) fn paced_until(&self, now: Instant) -> Option<Instant> {

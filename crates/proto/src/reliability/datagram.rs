@@ -5,7 +5,7 @@
 
 use crate::driver::LinkBusy;
 use crate::time::Instant;
-use crate::wire::{EXTENSION_ASKS, LinkExtension, VERSION};
+use crate::wire::{EXTENSION_ASKS, EXTENSION_DELAY, EXTENSION_DELAY_SHIFT, LinkExtension, VERSION};
 
 /// A path asks whether a silent peer lives after the limit divided by this.
 pub(super) const STANDING_DIVISOR: u64 = 10;
@@ -29,6 +29,8 @@ pub struct Header {
     pub marks: u16,
     /// The sender asks for an answer at once.
     pub asks: bool,
+    /// The acknowledgement of the bundle may wait for the usual delay, doubled so often. At most 7.
+    pub delay_doublings: u8,
 }
 
 impl From<Header> for LinkExtension {
@@ -36,7 +38,8 @@ impl From<Header> for LinkExtension {
     fn from(header: Header) -> LinkExtension {
         LinkExtension {
             version: VERSION,
-            flags: if header.asks { EXTENSION_ASKS } else { 0 },
+            flags: (u8::from(header.asks) * EXTENSION_ASKS)
+                | (header.delay_doublings << EXTENSION_DELAY_SHIFT),
             epoch: header.epoch.into(),
             destination_epoch: header.destination_epoch.into(),
             marks: header.marks.into(),
@@ -61,6 +64,7 @@ impl From<LinkExtension> for Header {
             arrived: extension.arrived.get(),
             marks: extension.marks.get(),
             asks: extension.flags & EXTENSION_ASKS != 0,
+            delay_doublings: (extension.flags & EXTENSION_DELAY) >> EXTENSION_DELAY_SHIFT,
         }
     }
 }
@@ -131,6 +135,11 @@ pub trait DatagramDriver {
     fn standing(&mut self) -> Standing {
         Standing::Unknown
     }
+    /// Whether something at this end waits for the acknowledgement of what leaves now. Then the peer may not hold it back for
+    /// longer than usual.
+    fn awaits_acknowledgement(&self) -> bool {
+        false
+    }
     /// Whether several peers send more than this end takes at once. Then acknowledgements wait for company: each one wakes a
     /// sender, and costs this end a system call.
     fn is_crowded(&self) -> bool {
@@ -162,8 +171,10 @@ pub struct ReliabilityConfig {
     pub first_grant: u32,
     /// Bytes that leave at once while sends are paced.
     pub burst_bytes: u32,
-    /// The longest time that an acknowledgement waits for something to ride on.
+    /// The longest time that an acknowledgement usually waits for something to ride on.
     pub acknowledgement_delay_ns: u64,
+    /// A sender that needs no acknowledgement soon doubles that time at most so often. At most 7.
+    pub max_delay_doublings: u8,
     /// Timeout before the first round trip is measured.
     pub first_timeout_ns: u64,
     /// The shortest timeout.
@@ -189,6 +200,7 @@ impl Default for ReliabilityConfig {
             first_grant: u32::MAX,
             burst_bytes: 64 << 10,
             acknowledgement_delay_ns: 50_000,
+            max_delay_doublings: 4,
             first_timeout_ns: 10_000_000,
             min_timeout_ns: 200_000,
             max_timeout_ns: 100_000_000,

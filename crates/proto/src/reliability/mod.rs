@@ -11,6 +11,7 @@
 //! - `question` asks a silent peer and knows the limit. `report` has counts and the state, for reports.
 //! - `round_trip` has the timeouts, and `congestion` what losses and marks do. `mutant` has wrong rules for tests, and
 //!   `canonical` compares states for searches.
+//! - `delay` says how long acknowledgements may wait.
 //! - This file has epochs: how a path opens, and how it finds that its peer has restarted. It has the timer.
 //!
 //! ```text
@@ -30,6 +31,7 @@
 mod canonical;
 mod congestion;
 mod datagram;
+mod delay;
 mod grants;
 mod mutant;
 mod path_mtu;
@@ -49,6 +51,7 @@ pub use report::{PathCounters, PathView};
 
 use crate::driver::LinkBusy;
 use crate::time::Instant;
+use delay::doubled_ns;
 use mutant::Broken;
 use question::{Gaps, Question};
 use receiver::{Age, Place, Receiver};
@@ -85,8 +88,9 @@ impl ReliablePath {
     /// A path that nobody has used. `epoch` differs from those of earlier paths between the two endpoints.
     ///
     /// # Panics
-    /// If the window is no power of two, or less than 64.
+    /// If the window is no power of two, or less than 64, or there are more than 7 doublings.
     pub fn new(config: ReliabilityConfig, epoch: NonZeroU16) -> ReliablePath {
+        assert!(config.max_delay_doublings <= 7, "{} doublings", config.max_delay_doublings);
         let sender = Sender::new(&config);
         ReliablePath {
             config,
@@ -279,6 +283,26 @@ impl ReliablePath {
         }
     }
 
+    /// Somebody begins to wait for the acknowledgement of what is under way. If the peer may hold it back for longer than usual,
+    /// the path asks.
+    pub fn hurry<D: DatagramDriver>(&mut self, now: Instant, driver: &mut D) {
+        if self.sender.some_delays_are_long() {
+            self.sender.delay.shorten();
+            self.check(now, driver);
+        }
+    }
+
+    /// Whether the acknowledgement of something under way may wait for longer than usual.
+    #[inline]
+    pub fn allows_long_delays(&self) -> bool {
+        self.sender.some_delays_are_long()
+    }
+
+    /// Whether nothing is under way whose acknowledgement should come soon. Then nothing makes the driver look soon.
+    pub fn is_quiet(&self, now: Instant) -> bool {
+        self.sender.is_quiet(now, &self.config)
+    }
+
     /// Counts for reports.
     pub fn counters(&self) -> PathCounters {
         let sender = &self.sender.counts;
@@ -401,7 +425,8 @@ impl ReliablePath {
             if self.question.is_some_and(|question| acknowledgement.latest >= question.first_number) {
                 self.question = None;
             }
-            if self.sender.acknowledge(now, &acknowledgement, driver, self.broken) {
+            let rides = position.is_some();
+            if self.sender.acknowledge(now, &acknowledgement, rides, driver, &self.config, self.broken) {
                 driver.acknowledged(self.sender.first());
                 if self.has_refused {
                     self.has_refused = false;
@@ -420,7 +445,8 @@ impl ReliablePath {
             }
             self.receiver.take(position, place, driver, self.broken);
         }
-        if wants_answer && self.receiver.want_acknowledgement(now, is_urgent, &self.config, driver) {
+        let delay_ns = doubled_ns(&self.config, header.delay_doublings);
+        if wants_answer && self.receiver.want_acknowledgement(now, is_urgent, delay_ns, driver, self.broken) {
             self.transmit(now, None, false, driver);
         }
     }
@@ -466,6 +492,7 @@ impl ReliablePath {
             arrived: self.receiver.arrived(),
             marks: self.receiver.marks(),
             asks,
+            delay_doublings: 0,
         }
     }
 
@@ -478,7 +505,13 @@ impl ReliablePath {
         asks: bool,
         driver: &mut D,
     ) -> bool {
-        let has_left = !self.is_busy && self.transmit_header(now, &self.header(asks), position, driver);
+        let mut header = self.header(asks);
+        // The answer to a question may not cover it.
+        let is_free = !asks && self.question.is_none();
+        if let Some(position) = position.filter(|_| is_free && !driver.awaits_acknowledgement()) {
+            header.delay_doublings = self.sender.delay_doublings(position);
+        }
+        let has_left = !self.is_busy && self.transmit_header(now, &header, position, driver);
         if has_left && self.peer.is_some() {
             self.receiver.acknowledgement_left();
         }
@@ -495,7 +528,7 @@ impl ReliablePath {
     ) -> bool {
         self.is_busy = driver.transmit(header, position).is_err();
         if !self.is_busy {
-            self.sender.sent(now, position, header.asks, self.broken);
+            self.sender.sent(now, position, header.asks, header.delay_doublings, self.broken);
             self.counters.datagrams += 1;
             self.counters.bare += u64::from(position.is_none());
         }
@@ -508,8 +541,8 @@ impl ReliablePath {
         let due = [
             self.receiver.due_at().filter(|_| !self.is_busy),
             self.sender.loss_at(),
-            self.sender.timeout_at(&self.config),
-            self.sender.probe_at(&self.config),
+            self.sender.timeout_at(&self.config, self.broken),
+            self.sender.probe_at(&self.config, self.broken),
             self.paced_until,
             self.question.map(|question| question.next_at),
         ];

@@ -41,6 +41,12 @@ pub enum Mutant {
     AnyArrivalRestartsTheLimit,
     /// Bare acknowledgements are acknowledged.
     AcknowledgementsAreAcknowledged,
+    /// Probes and timeouts do not know how long acknowledgements may wait.
+    WaitsIgnoreTheAllowedDelay,
+    /// A loss does not end longer waits of acknowledgements.
+    LossesKeepTheAllowedDelay,
+    /// The receiver takes the longest of the allowed delays.
+    TheLongestDelayCounts,
     /// Losses and marks do not lower the window.
     WindowIgnoresLosses,
     /// A lower grant counts before the peer has acknowledged it.

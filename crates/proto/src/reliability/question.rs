@@ -41,7 +41,8 @@ impl ReliablePath {
     /// Begins a question, unless one is open.
     pub(super) fn ask<D: DatagramDriver>(&mut self, now: Instant, driver: &mut D) {
         if self.question.is_none() {
-            let wait_ns = self.sender.round_trip.timeout_ns(&self.config);
+            let wait_ns =
+                self.sender.round_trip.timeout_ns(self.config.acknowledgement_delay_ns, &self.config);
             let first_number = self.sender.next_number();
             let next_at = now.plus_ns(wait_ns);
             self.question = Some(Question { since: now, next_at, first_number, wait_ns, asked_at: now });
@@ -83,7 +84,7 @@ impl ReliablePath {
         if driver.is_queued(oldest) && !self.broken.has(Mutant::QueuedBundlesAreSentAgain) {
             self.sender.oldest_is_queued(now); // then neither wait has passed
         }
-        if self.sender.timeout_at(&self.config).is_some_and(|at| at <= now) {
+        if self.sender.timeout_at(&self.config, self.broken).is_some_and(|at| at <= now) {
             if self.config.is_lossless {
                 self.sender.restart_timeout(now); // it arrives when the peer polls
             } else if self.transmit(now, Some(oldest), true, driver) {
@@ -95,7 +96,7 @@ impl ReliablePath {
             } else {
                 self.sender.restart_timeout(now);
             }
-        } else if self.sender.is_probe_due(now, &self.config) {
+        } else if self.sender.is_probe_due(now, &self.config, self.broken) {
             if self.transmit(now, Some(oldest), true, driver) {
                 self.sender.probed(now, earlier, self.broken);
             } else {

@@ -238,19 +238,23 @@ impl Receiver {
         }
     }
 
-    /// A datagram wants an acknowledgement, with the next batch if `is_urgent`. Returns whether it must leave now.
+    /// A datagram wants an acknowledgement within `delay_ns`, with the next batch if `is_urgent`. Returns whether it must leave
+    /// now.
     #[inline]
     pub(super) fn want_acknowledgement<D: DatagramDriver>(
         &mut self,
         now: Instant,
         is_urgent: bool,
-        config: &ReliabilityConfig,
+        delay_ns: u64,
         driver: &D,
+        broken: Broken,
     ) -> bool {
         self.unacknowledged += 1;
         self.is_urgent |= is_urgent;
-        if self.due_at.is_none() {
-            self.due_at = Some(now.plus_ns(config.acknowledgement_delay_ns));
+        let due_at = now.plus_ns(delay_ns);
+        let is_sooner = |at: Instant| (due_at < at) != broken.has(Mutant::TheLongestDelayCounts);
+        if self.due_at.is_none_or(|at| is_sooner(at) && !self.is_late) {
+            self.due_at = Some(due_at);
         }
         self.unacknowledged >= MAX_UNACKNOWLEDGED
             && (!driver.is_crowded() || self.unacknowledged >= self.read_unacknowledged.1)

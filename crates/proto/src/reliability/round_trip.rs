@@ -61,6 +61,13 @@ impl RoundTrip {
         self.smoothed_ns = ((7 * self.smoothed_ns + sample_ns) / 8).max(1);
     }
 
+    /// Adds a sample that includes a wait of the peer, of at most `delay_ns`. As far as such a wait explains it, the round trip has
+    /// not changed.
+    #[inline]
+    pub(super) fn sample_with_delay(&mut self, sample_ns: u64, delay_ns: u64) {
+        self.sample(self.smoothed_ns.clamp(sample_ns.saturating_sub(delay_ns), sample_ns));
+    }
+
     /// The smoothed round trip. 0: there was no sample.
     #[inline]
     pub(super) fn smoothed_ns(&self) -> u64 {
@@ -74,12 +81,12 @@ impl RoundTrip {
         longer_ns + longer_ns / 4
     }
 
-    /// The timeout.
+    /// The timeout, if the peer may hold acknowledgements back for `delay_ns`.
     #[inline]
-    pub(super) fn timeout_ns(&self, config: &ReliabilityConfig) -> u64 {
+    pub(super) fn timeout_ns(&self, delay_ns: u64, config: &ReliabilityConfig) -> u64 {
         let base_ns = match self.smoothed_ns {
             0 => config.first_timeout_ns,
-            smoothed_ns => smoothed_ns + 4 * self.variation_ns + config.acknowledgement_delay_ns,
+            smoothed_ns => smoothed_ns + 4 * self.variation_ns + delay_ns,
         };
         // Saturates: a shift that loses bits yields the longest.
         let doubled_ns =
@@ -89,9 +96,8 @@ impl RoundTrip {
 
     /// The time after which the last bundle is probed. `None`: there was no sample. Source: RFC 8985, section 7.2.
     #[inline]
-    pub(super) fn probe_ns(&self, config: &ReliabilityConfig) -> Option<u64> {
-        (self.smoothed_ns > 0)
-            .then(|| self.patient_ns(2 * self.smoothed_ns + config.acknowledgement_delay_ns))
+    pub(super) fn probe_ns(&self, delay_ns: u64) -> Option<u64> {
+        (self.smoothed_ns > 0).then(|| self.patient_ns(2 * self.smoothed_ns + delay_ns))
     }
 
     /// A wait for a peer that may not run.

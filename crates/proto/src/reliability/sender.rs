@@ -23,6 +23,7 @@ use alloc::vec;
 
 use super::congestion::Congestion;
 use super::datagram::{DatagramDriver, ReliabilityConfig};
+use super::delay::{AllowedDelay, doubled_ns};
 use super::mutant::{Broken, Mutant};
 use super::path_mtu::PathMtu;
 use super::round_trip::RoundTrip;
@@ -53,6 +54,8 @@ struct Bundle {
     number: u64,
     bytes: u32,
     state: State,
+    /// How long the acknowledgement of that may wait ([`AllowedDelay`]).
+    delay_doublings: u8,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -126,6 +129,7 @@ pub(super) struct Sender {
     pub(super) congestion: Congestion,
     pub(super) mtu: PathMtu,
     pub(super) round_trip: RoundTrip,
+    pub(super) delay: AllowedDelay,
     pub(super) counts: SenderCounts,
 }
 
@@ -134,7 +138,7 @@ impl Sender {
         let window = config.window_bundles;
         assert!(window >= 64 && window.is_power_of_two(), "a window of {window} bundles");
         let start = BASE + u64::from(config.start);
-        let bundle = Bundle { number: 0, bytes: 0, state: State::Arrived };
+        let bundle = Bundle { number: 0, bytes: 0, state: State::Arrived, delay_doublings: 0 };
         let record = Record { sent_at: Instant(0), position: NOTHING };
         Sender {
             bundles: vec![bundle; window as usize].into(),
@@ -161,6 +165,7 @@ impl Sender {
             congestion: Congestion::new(config),
             mtu: PathMtu::new(config),
             round_trip: RoundTrip::default(),
+            delay: AllowedDelay::default(),
             counts: SenderCounts::default(),
         }
     }
@@ -225,7 +230,7 @@ impl Sender {
     #[inline]
     pub(super) fn push(&mut self, bytes: u32) -> u64 {
         let position = self.end;
-        *self.bundle(position) = Bundle { number: 0, bytes, state: State::Waiting };
+        *self.bundle(position) = Bundle { number: 0, bytes, state: State::Waiting, delay_doublings: 0 };
         self.end += 1;
         position
     }
@@ -247,22 +252,41 @@ impl Sender {
         self.congestion.paced_until(now).map_or(Ok(()), |at| Err(Some(at)))
     }
 
-    /// A datagram with the number `next_number` has left.
+    /// How long the acknowledgement of this bundle may wait, if nothing beside this window waits for it ([`AllowedDelay`]).
     #[inline]
-    pub(super) fn sent(&mut self, now: Instant, position: Option<u64>, asks: bool, broken: Broken) {
+    pub(super) fn delay_doublings(&mut self, position: u64) -> u8 {
+        if self.delay.is_usual() || position + 1 < self.end {
+            return 0;
+        }
+        let Bundle { bytes, state, .. } = *self.bundle(position);
+        let has_room = state == State::Waiting && self.congestion.is_half_empty(bytes);
+        if has_room { self.delay.of_bundle(position) } else { 0 }
+    }
+
+    /// A datagram with the number `next_number` has left. Its acknowledgement may wait for so many doublings.
+    #[inline]
+    pub(super) fn sent(
+        &mut self,
+        now: Instant,
+        position: Option<u64>,
+        asks: bool,
+        delay_doublings: u8,
+        broken: Broken,
+    ) {
         let number = self.next_number;
         self.give_up_record(number);
         self.next_number += 1;
         let without_bundle = if asks { QUESTION } else { NOTHING };
         let mut record = Record { sent_at: now, position: position.unwrap_or(without_bundle) };
         if let Some(position) = position {
-            let Bundle { number: before, bytes, state } = *self.bundle(position);
+            let Bundle { number: before, bytes, state, .. } = *self.bundle(position);
             self.mtu.sent(now, number, bytes);
             // A peer that contradicts itself acknowledges a bundle, but not by position. It is not under way again, so that
             // no later acknowledgement takes it off the bytes under way.
             if state != State::Arrived {
-                *self.bundle(position) = Bundle { number, bytes, state: State::UnderWay };
+                *self.bundle(position) = Bundle { number, bytes, state: State::UnderWay, delay_doublings };
             }
+            self.delay.sent(position, delay_doublings, self.first);
             match state {
                 State::Waiting => {
                     if !self.is_outstanding() {
@@ -298,7 +322,7 @@ impl Sender {
     fn give_up_record(&mut self, number: u64) {
         let oldest = number - self.records.len() as u64;
         if oldest >= self.scan {
-            self.note_if_lost(oldest, true);
+            self.note_if_lost(oldest, true, Broken::default());
             self.scan = oldest + 1;
         }
     }
@@ -316,7 +340,7 @@ impl Sender {
 
     /// The datagram with this number is lost if its bundle is under way with it. `is_trouble`: that says something about the
     /// network.
-    fn note_if_lost(&mut self, number: u64, is_trouble: bool) {
+    fn note_if_lost(&mut self, number: u64, is_trouble: bool, broken: Broken) {
         if self.is_lossless {
             return;
         }
@@ -326,6 +350,9 @@ impl Sender {
             let bytes = bundle.bytes;
             self.lost.insert(position);
             self.congestion.lost(bytes, is_trouble);
+            if is_trouble {
+                self.delay.bundle_was_lost(broken);
+            }
         }
     }
 
@@ -348,12 +375,14 @@ impl Sender {
         })
     }
 
-    /// Handles an acknowledgement. Returns whether `first` has advanced.
+    /// Handles an acknowledgement. `rides`: it came with a bundle. Returns whether `first` has advanced.
     pub(super) fn acknowledge<D: DatagramDriver>(
         &mut self,
         now: Instant,
         acknowledged: &Acknowledgement,
+        rides: bool,
         driver: &D,
+        config: &ReliabilityConfig,
         broken: Broken,
     ) -> bool {
         let &Acknowledgement { before, latest, arrived, marks } = acknowledged;
@@ -370,11 +399,16 @@ impl Sender {
         } else {
             self.passed(driver, broken)
         };
-        let mut is_progress = self.acknowledge_numbers(now, latest, arrived, passed);
+        let mut is_progress = self.acknowledge_numbers(now, latest, arrived, passed, config);
         self.judge_probe(now, broken);
         let advances = before > self.first;
         if advances {
             is_progress = true;
+            let waited_ns = now.since_ns(self.oldest_sent_at().unwrap_or(now));
+            // The smoothed round trip includes the usual delay where nothing takes acknowledgements along.
+            let way_ns = self.round_trip.smoothed_ns().saturating_sub(config.acknowledgement_delay_ns);
+            let waited_ns = waited_ns.saturating_sub(way_ns);
+            self.delay.acknowledged(before - self.first, waited_ns, rides, config);
             while self.first < before {
                 self.note_arrived(self.first);
                 self.first += 1;
@@ -396,7 +430,14 @@ impl Sender {
 
     /// Handles the numbers of an acknowledgement that are new. Earlier acknowledgements have named `passed`. Returns whether a
     /// bundle has arrived.
-    fn acknowledge_numbers(&mut self, now: Instant, latest: u64, arrived: u64, passed: u64) -> bool {
+    fn acknowledge_numbers(
+        &mut self,
+        now: Instant,
+        latest: u64,
+        arrived: u64,
+        passed: u64,
+        config: &ReliabilityConfig,
+    ) -> bool {
         let mut is_progress = false;
         let mut new_bits = arrived;
         if latest > self.largest {
@@ -404,7 +445,8 @@ impl Sender {
             let Record { sent_at, position } = *self.record(latest);
             // A bare acknowledgement waits until the peer has something to send. That time is no round trip.
             if latest >= self.oldest_record() && position != NOTHING {
-                self.round_trip.sample(now.since_ns(sent_at));
+                let delay_ns = self.delay_of(latest, position, config) - config.acknowledgement_delay_ns;
+                self.round_trip.sample_with_delay(now.since_ns(sent_at), delay_ns);
             }
             // The handled bits move up, and the largest number so far becomes one of them.
             let before = self.handled.checked_shl(distance as u32).unwrap_or(0);
@@ -423,6 +465,42 @@ impl Sender {
             is_progress |= self.note_number(number, passed);
         }
         is_progress
+    }
+
+    /// How long the peer may hold back the acknowledgement of this number, which had the bundle of `position`, if there was one.
+    /// Unit: ns.
+    fn delay_of(&mut self, number: u64, position: u64, config: &ReliabilityConfig) -> u64 {
+        let is_known = (self.first..self.end).contains(&position);
+        let bundle = if is_known { Some(*self.bundle(position)) } else { None };
+        let doublings = bundle.filter(|bundle| bundle.number == number).map(|bundle| bundle.delay_doublings);
+        doubled_ns(config, doublings.unwrap_or(0))
+    }
+
+    /// How long the peer may hold back the acknowledgement of what is under way. Unit: ns.
+    #[inline]
+    fn longest_delay_ns(&self, config: &ReliabilityConfig, broken: Broken) -> u64 {
+        self.delay.longest_ns(self.first, config, broken)
+    }
+
+    /// Whether the acknowledgement of something under way may wait for longer than usual.
+    pub(super) fn some_delays_are_long(&self) -> bool {
+        self.is_outstanding() && self.delay.some_are_long(self.first)
+    }
+
+    /// Whether nothing is under way, or only what would be acknowledged by now if its acknowledgement did not wait for longer
+    /// than usual.
+    pub(super) fn is_quiet(&self, now: Instant, config: &ReliabilityConfig) -> bool {
+        let usual_ns = self.round_trip.smoothed_ns() + config.acknowledgement_delay_ns;
+        self.held() == 0
+            || (self.waiting() == 0
+                && self.delay.all_are_long(self.first)
+                && self.probe_from.plus_ns(usual_ns) <= now)
+    }
+
+    /// When the oldest bundle has left last, if there is a record of that.
+    fn oldest_sent_at(&mut self) -> Option<Instant> {
+        let number = self.bundle(self.first).number;
+        (number >= self.oldest_record()).then(|| self.record(number).sent_at)
     }
 
     /// The oldest number with a record.

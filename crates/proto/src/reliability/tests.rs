@@ -1,5 +1,5 @@
 //! Tests of reliability: exact rules of one path here, for a queue before the network (`queued`) and for timeouts in a row
-//! (`collapse`), for processes that do not run (`gaps`), sets and numbers against plain ones (`numbers`), and random worlds of two paths on a network with faults
+//! (`collapse`), for processes that do not run (`gaps`), for acknowledgements that wait (`delay`), sets and numbers against plain ones (`numbers`), and random worlds of two paths on a network with faults
 //! (`world`), which must also detect the mutants.
 
 extern crate std;
@@ -13,6 +13,7 @@ use super::datagram::STANDING_DIVISOR;
 use super::*;
 
 mod collapse;
+mod delay;
 mod gaps;
 mod garbage;
 mod numbers;
@@ -40,6 +41,7 @@ struct Calls {
     timer: Option<Instant>,
     is_busy: bool,
     is_crowded: bool,
+    awaits_acknowledgement: bool,
     /// Bundles leave through a queue, and those of these positions wait there.
     queued: Option<Range<u64>>,
     standing: Standing,
@@ -48,9 +50,16 @@ struct Calls {
 
 impl Default for Calls {
     fn default() -> Calls {
-        let (standing, standings_asked) = (Standing::Unknown, 0);
-        let (is_busy, is_crowded) = (false, false);
-        Calls { calls: Vec::new(), timer: None, is_busy, is_crowded, queued: None, standing, standings_asked }
+        Calls {
+            calls: Vec::new(),
+            timer: None,
+            is_busy: false,
+            is_crowded: false,
+            awaits_acknowledgement: false,
+            queued: None,
+            standing: Standing::Unknown,
+            standings_asked: 0,
+        }
     }
 }
 
@@ -82,6 +91,9 @@ impl DatagramDriver for Calls {
     }
     fn ready(&mut self) {
         self.calls.push(Call::Ready);
+    }
+    fn awaits_acknowledgement(&self) -> bool {
+        self.awaits_acknowledgement
     }
     fn is_crowded(&self) -> bool {
         self.is_crowded
@@ -145,6 +157,7 @@ impl Bench {
             arrived: 0,
             marks: 0,
             asks,
+            delay_doublings: 0,
         }
     }
 
@@ -210,6 +223,7 @@ fn bare() -> Datagram {
         arrived: 0,
         marks: 0,
         asks: false,
+        delay_doublings: 0,
     };
     Datagram { header, position: None, marked: false }
 }

@@ -21,13 +21,18 @@ pub const TAG_BYTES: usize = 16;
 pub const VERIFICATION_AT: usize = offset_of!(LinkExtension, verification);
 /// Bit of the flags: the sender asks for an answer at once.
 pub const EXTENSION_ASKS: u8 = 1;
+/// The first of the bits of the flags that say how long the acknowledgement may wait.
+pub const EXTENSION_DELAY_SHIFT: u32 = 1;
+/// Those bits: the usual delay is doubled so often.
+pub const EXTENSION_DELAY: u8 = 7 << EXTENSION_DELAY_SHIFT;
+const KNOWN_FLAGS: u8 = EXTENSION_ASKS | EXTENSION_DELAY;
 
 structure! {
     /// The link extension.
     LinkExtension(0, LinkExtension::FIELD_BYTES) {
         /// Version of the format.
         version: u8,
-        /// Bit 0: the sender asks for an answer at once. Others must be 0.
+        /// Bit 0: asks for an answer at once. Bits 1 to 3: acknowledgements may wait for the usual delay, doubled so often.
         flags: u8,
         /// The sender's epoch, not 0. Both epochs are parts of the nonce.
         epoch: U16,
@@ -57,8 +62,8 @@ pub fn split_extension(datagram: &[u8]) -> Result<(LinkExtension, &[u8]), Packet
         .map_err(|_| PacketError::Truncated { have_bytes: datagram.len(), need_bytes: EXTENSION_BYTES })?;
     match extension {
         LinkExtension { version, .. } if version != VERSION => Err(PacketError::Version { have: version }),
-        LinkExtension { flags, .. } if flags & !EXTENSION_ASKS != 0 => {
-            Err(PacketError::Flags { have: flags.into(), allowed: EXTENSION_ASKS.into() })
+        LinkExtension { flags, .. } if flags & !KNOWN_FLAGS != 0 => {
+            Err(PacketError::Flags { have: flags.into(), allowed: KNOWN_FLAGS.into() })
         }
         _ => Ok((extension, rest)),
     }

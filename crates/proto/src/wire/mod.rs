@@ -18,7 +18,8 @@ mod link_frame;
 pub use decode::{decode, decode_bytes, decode_head, decode_into};
 pub use encode::{encode, encode_bytes, encode_eager, header_bytes};
 pub use extension::{
-    EXTENSION_ASKS, EXTENSION_BYTES, LinkExtension, TAG_BYTES, VERIFICATION_AT, split_extension,
+    EXTENSION_ASKS, EXTENSION_BYTES, EXTENSION_DELAY, EXTENSION_DELAY_SHIFT, LinkExtension, TAG_BYTES,
+    VERIFICATION_AT, split_extension,
 };
 use layout::{KNOWN_KINDS, Kind};
 pub use link_frame::{
@@ -28,7 +29,7 @@ pub use link_frame::{
 };
 
 /// Version of the format. Attach refuses a mailbox of another version; `decode` rejects a packet of another version.
-pub const VERSION: u8 = 4;
+pub const VERSION: u8 = 5;
 
 /// Bytes of a header slot.
 pub const SLOT_BYTES: usize = 64;

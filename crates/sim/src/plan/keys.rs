@@ -228,7 +228,7 @@ pub const RELIABILITY: Section = Section {
             "acknowledgement_delay_ns",
             NANOSECONDS,
             "50000",
-            "The longest time that an acknowledgement waits for a packet to ride on.",
+            "The time that an acknowledgement waits for a packet to ride on. A sender that needs none soon doubles it up to four times.",
         ),
     ],
 };

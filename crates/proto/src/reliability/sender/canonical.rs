@@ -31,16 +31,19 @@ impl Sender {
             congestion,
             mtu,
             round_trip,
+            delay,
             counts: _,
         } = self;
         for number in [first, unsent, end, next_number, scan, largest, largest_of_bundles, handled] {
             row.push(*number);
         }
         for position in *first..*end {
-            let Bundle { number, bytes, state } = bundles[position as usize & (bundles.len() - 1)];
+            let Bundle { number, bytes, state, delay_doublings } =
+                bundles[position as usize & (bundles.len() - 1)];
             row.push(number);
             row.push(bytes);
             row.push(state as u64);
+            row.push(delay_doublings);
         }
         for number in *scan.min(largest)..*next_number {
             let Record { sent_at, position } = records[number as usize & (records.len() - 1)];
@@ -76,5 +79,6 @@ impl Sender {
         congestion.canonical(row);
         mtu.canonical(row);
         round_trip.canonical(row);
+        delay.canonical(*first, row);
     }
 }

@@ -71,7 +71,7 @@ impl Sender {
                 }
                 let (bytes, next_number) = (self.bundle(position).bytes, self.next_number);
                 let is_probe = self.mtu.lost(number, bytes, next_number);
-                self.note_if_lost(number, !is_probe);
+                self.note_if_lost(number, !is_probe, broken);
             }
             self.scan += 1;
         }
@@ -85,12 +85,16 @@ impl Sender {
 
     /// When the timeout of the oldest bundle passes.
     #[inline]
-    pub(in crate::reliability) fn timeout_at(&self, config: &ReliabilityConfig) -> Option<Instant> {
+    pub(in crate::reliability) fn timeout_at(
+        &self,
+        config: &ReliabilityConfig,
+        broken: Broken,
+    ) -> Option<Instant> {
         // Without loss it is only time to ask whether the peer lives.
         let timeout_ns = if config.is_lossless {
             config.limit_ns / STANDING_DIVISOR
         } else {
-            self.round_trip.timeout_ns(config)
+            self.round_trip.timeout_ns(self.longest_delay_ns(config, broken), config)
         };
         self.is_outstanding().then(|| self.timeout_from.plus_ns(timeout_ns))
     }
@@ -98,16 +102,26 @@ impl Sender {
     /// When the oldest bundle is sent again early, because nothing was acknowledged. Once until something is, and not while
     /// lost ones wait for the window. Without a round trip the timeout is all there is.
     #[inline]
-    pub(in crate::reliability) fn probe_at(&self, config: &ReliabilityConfig) -> Option<Instant> {
+    pub(in crate::reliability) fn probe_at(
+        &self,
+        config: &ReliabilityConfig,
+        broken: Broken,
+    ) -> Option<Instant> {
         if self.is_probed || self.is_lossless || !self.is_outstanding() || self.lost.count() > 0 {
             return None;
         }
-        Some(self.probe_from.plus_ns(self.round_trip.probe_ns(config)?))
+        let delay_ns = self.longest_delay_ns(config, broken);
+        Some(self.probe_from.plus_ns(self.round_trip.probe_ns(delay_ns)?))
     }
 
     /// Whether a probe must leave now.
-    pub(in crate::reliability) fn is_probe_due(&self, now: Instant, config: &ReliabilityConfig) -> bool {
-        self.probe_at(config).is_some_and(|at| at <= now)
+    pub(in crate::reliability) fn is_probe_due(
+        &self,
+        now: Instant,
+        config: &ReliabilityConfig,
+        broken: Broken,
+    ) -> bool {
+        self.probe_at(config, broken).is_some_and(|at| at <= now)
     }
 
     /// The number of the last transmission of the oldest bundle.
@@ -154,12 +168,14 @@ impl Sender {
                 // Otherwise only the acknowledgement was lost: the probe was answered soon.
                 if self.largest < number || now > answer_by {
                     self.round_trip.peer_was_late(broken);
+                    self.delay.shorten();
                 }
             }
             // The network has lost a datagram, and no loss was declared.
             (Some(false), Some(true)) => {
                 self.counts.needed_probes += 1;
                 self.round_trip.bundle_was_lost();
+                self.delay.bundle_was_lost(broken);
                 if !broken.has(Mutant::RepairedLossesDoNotCount) {
                     self.congestion.repaired();
                 }

@@ -22,11 +22,21 @@ fn datagram() -> impl Strategy<Value = Datagram> {
         number(),
         any::<u64>(),
         any::<u16>(),
-        any::<bool>(),
+        (any::<bool>(), 0_u8..8),
     );
     (header, proptest::option::of(number()), any::<bool>()).prop_map(|(header, position, marked)| {
-        let (epoch, destination_epoch, number, acknowledged, latest, arrived, marks, asks) = header;
-        let header = Header { epoch, destination_epoch, number, acknowledged, latest, arrived, marks, asks };
+        let (epoch, destination_epoch, number, acknowledged, latest, arrived, marks, (asks, delay_doublings)) = header;
+        let header = Header {
+            epoch,
+            destination_epoch,
+            number,
+            acknowledged,
+            latest,
+            arrived,
+            marks,
+            asks,
+            delay_doublings,
+        };
         Datagram { header, position, marked }
     })
 }

@@ -40,9 +40,9 @@ proptest! {
     fn a_header_survives_the_extension(
         (epoch, destination_epoch, marks) in any::<(u16, u16, u16)>(),
         (number, acknowledged, latest, arrived) in any::<(u32, u32, u32, u64)>(),
-        asks in any::<bool>(),
+        (asks, delay_doublings) in (any::<bool>(), 0_u8..8),
     ) {
-        let header = Header { epoch, destination_epoch, number, acknowledged, latest, arrived, marks, asks };
+        let header = Header { epoch, destination_epoch, number, acknowledged, latest, arrived, marks, asks, delay_doublings };
         prop_assert_eq!(Header::from(LinkExtension::from(header)), header);
     }
 }

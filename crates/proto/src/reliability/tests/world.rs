@@ -510,8 +510,10 @@ impl World {
                 let is_complete =
                     (0..end.submitted).all(|bundle| self.arrived.contains(&(index, end.epoch, bundle)));
                 rule!(is_complete, "a bundle of end {index} is missing");
-                // A life that began after everything had arrived, and has nothing to say, never opens the path.
-                let is_mute = restarts > 0 && other.submitted == 0 && !other.path.view().is_open;
+                // A life that began after everything had arrived never opens the path if it has nothing to say, or if the network
+                // has ended.
+                let says_nothing = other.submitted == 0 || ends_at_ns.is_some();
+                let is_mute = restarts > 0 && says_nothing && !other.path.view().is_open;
                 let is_the_one = other.from == Some(end.epoch) || (is_mute && other.from.is_none());
                 rule!(end.submitted == 0 || is_the_one, "epoch {}, peer of {:?}", end.epoch, other.from);
             }
@@ -643,7 +645,8 @@ fn run_with_turns(seed: u64, mutant: Option<Mutant>) -> Rule<()> {
         turns_ns: Some([random.u64(100..2000) * MICROSECOND, random.u64(1000..4000) * MICROSECOND]),
         delay_ns: random.u64(1..20) * MICROSECOND,
         bundles: [20_000, 0],
-        interval_ns: [2, 10][random.usize(..2)] * MICROSECOND,
+        // Seldom ones wait longer than acknowledgements do.
+        interval_ns: [2, 10, 200][random.usize(..3)] * MICROSECOND,
         ..Faults::default()
     };
     let mut world = World::new(seed, faults, mutant);

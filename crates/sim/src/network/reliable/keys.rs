@@ -15,7 +15,7 @@ pub struct Reliability {
     pub grant_packets: u32,
     /// The shortest timeout. Unit: ns.
     pub min_timeout_ns: u64,
-    /// The longest time that an acknowledgement waits for a packet to ride on. Unit: ns.
+    /// The time that an acknowledgement waits for a packet to ride on. A sender that needs none soon doubles it. Unit: ns.
     pub acknowledgement_delay_ns: u64,
 }
 
@@ -66,7 +66,9 @@ impl Reliability {
             first_grant: if self.grant_packets == 0 { u32::MAX } else { self.grant_packets },
             acknowledgement_delay_ns: self.acknowledgement_delay_ns,
             min_timeout_ns: self.min_timeout_ns,
-            max_timeout_ns: defaults.max_timeout_ns.max(self.min_timeout_ns),
+            // No timeout passes before the longest delay.
+            max_timeout_ns: (defaults.max_timeout_ns.max(self.min_timeout_ns))
+                .max(2 * (self.acknowledgement_delay_ns << defaults.max_delay_doublings)),
             ..defaults
         }
     }
