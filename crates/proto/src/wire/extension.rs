@@ -32,7 +32,7 @@ structure! {
     LinkExtension(0, LinkExtension::FIELD_BYTES) {
         /// Version of the format.
         version: u8,
-        /// Bit 0: asks for an answer at once. Bits 1 to 3: acknowledgements may wait for the usual delay, doubled so often.
+        /// Bit 0: asks for an answer at once. Bits 1 to 3: how often the delay of the answer may double.
         flags: u8,
         /// The sender's epoch, not 0. Both epochs are parts of the nonce.
         epoch: U16,
