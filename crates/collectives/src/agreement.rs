@@ -3,7 +3,7 @@
 //! At the first collective call that could use a group, all members are in the same call. They exchange an [`Offer`] each, by
 //! the MPI. So everyone sees the same table, and [`agreed`] gives everyone the same answer. A member with another setting,
 //! another version or without a node segment leads to no at all members. So does one that cannot reach other nodes, if there are
-//! several.
+//! several, or that wants a group across nodes only where ranks share one.
 //! ```text
 //! all                PMPI_Allgather of the offers; agreed: no, or the members and the key of the group
 //! all                begin: the first member of each node makes the node group, and begins to join the other nodes
@@ -12,6 +12,7 @@
 //! all                PMPI_Allreduce: whether all have joined; if not, all leave. Whether all can take receives
 //! ```
 
+use weir_engine::config::AcrossHosts;
 use weir_engine::node_group_interface::{ADDRESS_WORDS, Identity};
 
 /// Words of an offer.
@@ -19,7 +20,7 @@ pub const OFFER_WORDS: usize = 5 + ADDRESS_WORDS;
 
 /// The version of this agreement and of the choices for each call. Count it up when either changes: members with different
 /// versions use no group.
-const VERSION: u64 = 8;
+const VERSION: u64 = 9;
 
 /// What a member tells the others, as words.
 pub type Offer = [u64; OFFER_WORDS];
@@ -28,13 +29,30 @@ pub type Offer = [u64; OFFER_WORDS];
 ///
 /// - `identity`: `None`: it has no endpoint in a node segment, or its setting is off.
 /// - `key`: a number that this member has not offered before.
-/// - `reaches_nodes`: its endpoint may be used for a group across nodes.
-pub fn offer(identity: Option<Identity>, key: u64, reaches_nodes: bool) -> Offer {
+/// - `across`: the groups across nodes that its endpoint may be used for.
+pub fn offer(identity: Option<Identity>, key: u64, across: AcrossHosts) -> Offer {
     let Identity { segment, endpoint, address, .. } = identity.unwrap_or_default();
     let mut offer = [0; OFFER_WORDS];
-    offer[..5].copy_from_slice(&[VERSION, segment, endpoint, key, reaches_nodes.into()]);
+    offer[..5].copy_from_slice(&[VERSION, segment, endpoint, key, number(across)]);
     offer[5..].copy_from_slice(&address);
     offer
+}
+
+/// Groups across nodes, as a word of an offer.
+fn number(across: AcrossHosts) -> u64 {
+    match across {
+        AcrossHosts::Never => 0,
+        AcrossHosts::WhereShared => 1,
+        AcrossHosts::Always => 2,
+    }
+}
+
+fn of_number(number: u64) -> AcrossHosts {
+    match number {
+        1 => AcrossHosts::WhereShared,
+        2 => AcrossHosts::Always,
+        _ => AcrossHosts::Never,
+    }
 }
 
 /// A group that all members use.
@@ -59,7 +77,10 @@ pub fn agreed(offers: &[Offer]) -> Option<Agreed> {
     let can_be_member =
         |&[version, segment, endpoint, ..]: &Offer| version == VERSION && segment != 0 && endpoint != 0;
     let is_one_node = offers.iter().all(|offer| offer[1] == first_segment);
-    let can_meet = is_one_node || offers.iter().all(|offer| offer[4] == 1);
+    let can_meet = is_one_node || {
+        let nodes: Vec<u64> = offers.iter().map(|offer| offer[1]).collect();
+        offers.iter().all(|offer| of_number(offer[4]).takes(&nodes))
+    };
     if version != VERSION || !offers.iter().all(can_be_member) || !can_meet {
         return None;
     }
@@ -80,11 +101,11 @@ mod tests {
     }
 
     fn of(segment: u64, endpoint: u64) -> Offer {
-        offer(Some(identity(segment, endpoint)), 7, false)
+        offer(Some(identity(segment, endpoint)), 7, AcrossHosts::Never)
     }
 
     fn across(segment: u64, endpoint: u64) -> Offer {
-        offer(Some(identity(segment, endpoint)), 7, true)
+        offer(Some(identity(segment, endpoint)), 7, AcrossHosts::Always)
     }
 
     #[test]
@@ -95,7 +116,7 @@ mod tests {
 
     #[test]
     fn one_member_that_differs_means_no_for_all() {
-        let without = offer(None, 7, true);
+        let without = offer(None, 7, AcrossHosts::Always);
         let mut newer = of(3, 12);
         newer[0] += 1;
         for other in [of(4, 12), of(0, 12), without, newer] {
@@ -123,9 +144,23 @@ mod tests {
     }
 
     #[test]
+    fn one_member_that_wants_shared_nodes_means_messages_if_no_two_share_one() {
+        let where_shared =
+            |segment, endpoint| offer(Some(identity(segment, endpoint)), 7, AcrossHosts::WhereShared);
+        for place in 0..3 {
+            let mut apart = [across(3, 10), across(4, 11), across(5, 12)];
+            let mut shared = [across(3, 10), across(4, 11), across(3, 12)];
+            apart[place] = where_shared(apart[place][1], 13);
+            shared[place] = where_shared(shared[place][1], 13);
+            assert_eq!(agreed(&apart), None, "{place}");
+            assert!(agreed(&shared).is_some(), "{place}");
+        }
+    }
+
+    #[test]
     fn groups_of_one_first_member_have_different_keys() {
         let key = |number| {
-            let first = offer(Some(identity(3, 10)), number, false);
+            let first = offer(Some(identity(3, 10)), number, AcrossHosts::Never);
             agreed(&[first, of(3, 11)]).expect("a group").key
         };
         let mut keys: Vec<_> = (0..1000).map(key).collect();

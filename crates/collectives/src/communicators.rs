@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use weir_engine::config::AcrossHosts;
 use weir_engine::levels::Layout;
 use weir_link::shm::node_group::MAX_MEMBERS;
 
@@ -153,7 +154,8 @@ fn agree(
     let identity = is_watched.then(provider::identity).flatten();
     let reaches_nodes =
         identity.is_some_and(|identity| world::may_share_endpoint(mpi, abi, identity.is_serialised != 0));
-    let offer = agreement::offer(identity, KEYS.fetch_add(1, Ordering::Relaxed), reaches_nodes);
+    let across = if reaches_nodes { world::across() } else { AcrossHosts::Never };
+    let offer = agreement::offer(identity, KEYS.fetch_add(1, Ordering::Relaxed), across);
     let mut offers: Vec<Offer> = vec![[0; OFFER_WORDS]; members as usize];
     let (bytes, byte) = (size_of::<Offer>() as c_int, abi.constants.byte);
     let (from, to) = ((&raw const offer) as usize, offers.as_mut_ptr() as usize);

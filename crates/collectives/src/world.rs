@@ -24,7 +24,7 @@ use std::ffi::c_int;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use weir_engine::config::Settings;
+use weir_engine::config::{AcrossHosts, Settings};
 use weir_engine::node_group_interface::{ACROSS, INITIALIZING};
 
 /// The program is in `MPI_Init`.
@@ -62,9 +62,16 @@ pub fn doings() -> c_int {
 
 /// Whether this rank is to have a mark: it takes part across nodes, and its MPI gives all messages to the provider.
 fn takes_part_across(mpi: &Mpi) -> bool {
-    let settings = Settings::from_environment();
-    let is_across = settings.is_ok_and(|settings| settings.collectives && settings.collectives_across);
-    is_across && mpi.sees_all_calls && gives_all_messages(mpi)
+    is_on() && across() != AcrossHosts::Never && mpi.sees_all_calls && gives_all_messages(mpi)
+}
+
+/// The groups across nodes that the settings of this process ask for.
+pub fn across() -> AcrossHosts {
+    static ACROSS: OnceLock<AcrossHosts> = OnceLock::new();
+    // The provider reports settings that are wrong.
+    *ACROSS.get_or_init(|| {
+        Settings::from_environment().map_or(AcrossHosts::Never, |settings| settings.collectives_across)
+    })
 }
 
 /// Whether the MPI gives all messages to the provider. MPICH and Intel MPI need a variable for that, which is the same at

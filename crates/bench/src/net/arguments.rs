@@ -36,7 +36,7 @@ const GROUPS: [Group; 6] =
 /// Options of `weir bench net`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Hosts are network namespaces on a bridge inside this machine, one rank on each. With as many cores as hosts, each host has \
+Hosts are network namespaces on a bridge inside this machine, one rank on each, in collectives --host-ranks. With as many cores as hosts, each host has \
 a core. The tables show the median of the rounds, the least and the greatest value, and the ratio to weir's median. Bare \
 UDP is two threads that send and receive, and nothing else; for large messages and streams they also encrypt, and copy. \
 A bare incast, over UDP and plain TCP, has a thread on each host. Then come weir's targets. A target is reached or missed only if all combinations of samples agree.
@@ -66,6 +66,7 @@ Examples:
   weir bench net --measure latency,rate --loss 1,10 --repeat 5
   weir bench net --measure incast --ranks 8 --only weir,ofi-tcp --json net.json
   weir bench net --measure flood --repeat 3
+  weir bench net --measure collectives --ranks 2 --host-ranks 4 --only weir,weir-collectives-across
   weir bench net --page net.html
   weir bench net --admission --quick
   weir bench net --admission=auto --per-host 4 --sizes 65536 --port-rate 200
@@ -77,6 +78,9 @@ pub struct NetArguments {
     /// Hosts of collectives and incast [default: 2,4,8, for incast also 16].
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(2..=64))]
     ranks: Vec<u32>,
+    /// Ranks on each host in collectives. With more than one, targets are not judged.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(super) host_ranks: u32,
     /// Losses for which latency, bandwidth and rate are measured again; 0: none [default: 10 if nft is installed].
     /// Unit: frames of a thousand.
     #[arg(long, value_name = "PER_MILLE", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=500))]

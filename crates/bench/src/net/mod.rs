@@ -66,6 +66,8 @@ struct RecordContent<'a> {
     machine: &'a Machine,
     mpis: Vec<String>,
     rounds: u32,
+    /// Ranks on each host in collectives.
+    host_ranks: u32,
     timeout_s: u64,
     settings: BTreeMap<&'static str, String>,
     missing: &'a [(Contender, String)],
@@ -164,7 +166,8 @@ impl Bench<'_> {
         let half_round_trips = bare.iter().filter(|(bare, _)| bare.measure.what == Quantity::HalfRoundTripUs);
         let run =
             targets::Run { results: &results, bare: &measured.limits.values, flood: self.flood.as_ref() };
-        let targets = run.judge();
+        // They are about a rank on each host.
+        let targets = if arguments.host_ranks == 1 { run.judge() } else { Vec::new() };
         let by_loss = results.iter().map(|(&loss_per_mille, results)| ByLoss {
             loss_per_mille,
             rows: results.rows(),
@@ -174,6 +177,7 @@ impl Bench<'_> {
             machine: &self.machine,
             mpis: set.mpis(),
             rounds: self.rounds,
+            host_ranks: arguments.host_ranks,
             timeout_s: arguments.timeout,
             settings: settings.to_variables().into_iter().collect(),
             missing: &set.missing,
@@ -185,12 +189,18 @@ impl Bench<'_> {
             by_loss: by_loss.collect(),
         };
         let record = Record::new("weir-bench-net-1", content);
-        let mut notes = table::notes(&self.machine, set, &results, self.rounds);
+        let mut notes = table::notes(&self.machine, set, &results, (self.rounds, arguments.host_ranks));
         notes.extend(self.flood.map(|bound| bound.note(&flood::case(arguments.quick))));
         notes.extend(measured.limits.failures.iter().cloned().chain(no_losses));
         let output = &arguments.output.record;
-        output.print(format_args!("{}\n\n{}\n", table::render(&results, &bare), table::targets(&targets)))?;
-        output.print(format_args!("{}\n{}", notes.join("\n"), summary_of(&targets)))?;
+        output.print(format_args!("{}\n", table::render(&results, &bare)))?;
+        if !targets.is_empty() {
+            output.print(format_args!("{}\n", table::targets(&targets)))?;
+        }
+        output.print(notes.join("\n"))?;
+        if !targets.is_empty() {
+            output.print(summary_of(&targets))?;
+        }
         if let Some(file) = &arguments.page {
             let part = |(&loss, results)| page::Part { heading: table::heading(loss), results };
             let content = page::Content {
@@ -270,8 +280,10 @@ impl Bench<'_> {
         round: u32,
     ) -> Result<FinishedJob, Failure> {
         let (program, words) = self.plan.arguments(job);
-        let by = |kind| self.hosts.launcher(kind, job.ranks, 1);
-        let mut launch = self.set.launch_by(&by, contender, job.ranks, program, words);
+        let per_host = if job.group == Group::Collectives { self.arguments.host_ranks } else { 1 };
+        let ranks = job.ranks * per_host;
+        let by = |kind| self.hosts.launcher(kind, ranks, per_host);
+        let mut launch = self.set.launch_by(&by, contender, ranks, program, words);
         if contender == Contender::OtherMpi(OtherMpi::IntelMpi) {
             // Ranks have the cores of their hosts.
             launch.set("I_MPI_PIN", "0");

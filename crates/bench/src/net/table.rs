@@ -106,15 +106,18 @@ fn limit_line(
 }
 
 /// How to read the numbers, and what is missing.
+///
+/// - `host_ranks`: ranks on each host in collectives.
 pub fn notes(
     machine: &Machine,
     set: &ContenderSet,
     results: &BTreeMap<u32, Results>,
-    rounds: u32,
+    (rounds, host_ranks): (u32, u32),
 ) -> Vec<String> {
     let mut notes = comparison::notes(machine, &set.mpis().join(", "), rounds).to_vec();
     notes.push(format!(
-        "Hosts are namespaces of this machine on a bridge, with one rank each, and share its {}.",
+        "Hosts are namespaces of this machine on a bridge, with {} each, and share its {}.",
+        if host_ranks == 1 { String::from("one rank") } else { format!("{host_ranks} ranks in collectives") },
         if machine.cores == 1 {
             String::from("core")
         } else {

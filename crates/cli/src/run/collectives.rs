@@ -3,7 +3,7 @@
 //! This is the default, so a library that is missing is an error only if the user has asked for it.
 
 use std::path::{Path, PathBuf};
-use weir_engine::config::Settings;
+use weir_engine::config::{AcrossHosts, Settings};
 use weir_mpi::launch;
 use weir_output::Failure;
 
@@ -34,7 +34,7 @@ impl Collectives {
         if !settings.collectives {
             return Ok(Collectives::Off);
         }
-        if is_across_hosts && !settings.collectives_across {
+        if is_across_hosts && settings.collectives_across == AcrossHosts::Never {
             let why = || {
                 Collectives::Messages(String::from("the job is across hosts (FI_WEIR_COLLECTIVES_ACROSS=0)"))
             };
@@ -85,10 +85,13 @@ mod tests {
         for is_asked_for in [true, false] {
             assert_eq!(find(&on, false, is_asked_for).unwrap(), Collectives::Preload(library.clone()));
         }
-        assert_eq!(find(&on, true, false).unwrap(), Collectives::Off, "nobody expects it");
+        for across in [AcrossHosts::WhereShared, AcrossHosts::Always] {
+            let across = Settings { collectives_across: across, ..on.clone() };
+            assert_eq!(find(&across, true, false).unwrap(), Collectives::Preload(library.clone()));
+        }
+        let never = Settings { collectives_across: AcrossHosts::Never, ..on };
+        assert_eq!(find(&never, true, false).unwrap(), Collectives::Off, "nobody expects it");
         let why = "the job is across hosts (FI_WEIR_COLLECTIVES_ACROSS=0)";
-        assert_eq!(find(&on, true, true).unwrap(), Collectives::Messages(why.into()));
-        let across = Settings { collectives_across: true, ..on };
-        assert_eq!(find(&across, true, false).unwrap(), Collectives::Preload(library));
+        assert_eq!(find(&never, true, true).unwrap(), Collectives::Messages(why.into()));
     }
 }

@@ -223,10 +223,11 @@ pub const SETTINGS: &[SettingInfo] = &[
     },
     SettingInfo {
         variable: COLLECTIVES_ACROSS,
-        default: "0",
-        allowed: "0, 1",
+        default: "auto",
+        allowed: "0, auto, 1",
         help: "With FI_WEIR_COLLECTIVES=1: communicators across hosts too. Ranks of a host meet in shared \
-               memory, and one rank of each host meets the others.",
+               memory, and one rank of each host meets the others. auto: those with several ranks on one of the hosts; \
+               others use messages, which cost them no more.",
     },
     SettingInfo {
         variable: MAX_PEERS,

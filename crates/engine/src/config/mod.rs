@@ -5,6 +5,7 @@
 //! `weir run` adds its options, and a test uses a closure. [`Settings::to_variables`] writes settings back as
 //! variables.
 
+mod across_hosts;
 mod admission;
 mod bound;
 mod links;
@@ -22,6 +23,7 @@ use weir_link::shm::MAX_LANE_SLOTS;
 use weir_proto::{AttachPolicy, MAX_CREDIT_SLOTS, Scheme};
 
 use crate::{launcher, node_memory};
+pub use across_hosts::AcrossHosts;
 pub use admission::{Admission, ThresholdLink, Thresholds, ThresholdsError};
 pub use bound::ReceiverBound;
 pub use links::LinkChoice;
@@ -202,8 +204,8 @@ pub struct Settings {
     /// `FI_WEIR_COLLECTIVES` (`0`, `1`): collective operations of MPI programs and of the native interface go through
     /// node groups.
     pub collectives: bool,
-    /// `FI_WEIR_COLLECTIVES_ACROSS` (`0`, `1`): also those of communicators across hosts.
-    pub collectives_across: bool,
+    /// `FI_WEIR_COLLECTIVES_ACROSS` (`0`, `auto`, `1`): also those of communicators across hosts.
+    pub collectives_across: AcrossHosts,
     /// `FI_WEIR_MAX_PEERS`: lanes of a mailbox.
     pub max_peers: u32,
     /// `FI_WEIR_IDLE_BYTES`: mailbox bytes that idle senders may retain.
@@ -274,7 +276,7 @@ impl Default for Settings {
             skip_yields: true,
             short_slice: true,
             collectives: true,
-            collectives_across: false,
+            collectives_across: AcrossHosts::WhereShared,
             max_peers: 4096,
             idle_bytes: 640 << 10,
             spin: 0,
@@ -369,7 +371,7 @@ impl Settings {
             bounce_bytes: read_number(&given, BOUNCE_BYTES, 0..=1 << 40)?.unwrap_or(default.bounce_bytes),
             cross_memory: read_word(&given, CROSS_MEMORY, &SWITCH)?.unwrap_or(default.cross_memory),
             collectives: read_word(&given, COLLECTIVES, &SWITCH)?.unwrap_or(default.collectives),
-            collectives_across: read_word(&given, COLLECTIVES_ACROSS, &SWITCH)?
+            collectives_across: read_word(&given, COLLECTIVES_ACROSS, &AcrossHosts::WORDS)?
                 .unwrap_or(default.collectives_across),
             skip_yields: read_word(&given, SKIP_YIELDS, &SWITCH)?.unwrap_or(default.skip_yields),
             short_slice: read_word(&given, SHORT_SLICE, &SWITCH)?.unwrap_or(default.short_slice),
@@ -467,7 +469,7 @@ impl Settings {
             SKIP_YIELDS => Some(switch(self.skip_yields)),
             SHORT_SLICE => Some(switch(self.short_slice)),
             COLLECTIVES => Some(switch(self.collectives)),
-            COLLECTIVES_ACROSS => Some(switch(self.collectives_across)),
+            COLLECTIVES_ACROSS => Some(self.collectives_across.word().into()),
             MAX_PEERS => Some(self.max_peers.to_string()),
             IDLE_BYTES => Some(self.idle_bytes.to_string()),
             SPIN => Some(self.spin.to_string()),

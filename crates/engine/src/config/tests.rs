@@ -73,7 +73,7 @@ fn every_setting_is_read_and_written_back() {
         (BOUNCE_BYTES, "1099511627776"),
         (CROSS_MEMORY, "0"),
         (COLLECTIVES, "1"),
-        (COLLECTIVES_ACROSS, "1"),
+        (COLLECTIVES_ACROSS, "0"),
         (MAX_PEERS, "1"),
         (IDLE_BYTES, "0"),
         (SPIN, "1000000"),
