@@ -7,6 +7,7 @@
 
 use crate::programs::AttachError;
 use crate::service::Service;
+pub use crate::switch::{ALL, BACK_PORT, DROP_PORT, PASS_PORT};
 use crate::switch::{Pass, Switch};
 use crate::{Membership, NicError, Secret, control};
 use nix::sched::{CloneFlags, setns, unshare};
@@ -114,6 +115,29 @@ impl Network {
         self.fast = Some(self.switch.perform(|| Switch::attach(&self.ports()))?);
         for host in self.hosts.iter().filter(|_| alone) {
             self.passes.push(host.perform(|| Pass::attach(INTERFACE))?);
+        }
+        Ok(())
+    }
+
+    /// A network whose programs do the least that a kernel program can do for a word, a barrier of all hosts and a multi-send to
+    /// all others, by frames for [`ALL`] and for ports [`BACK_PORT`] and [`PASS_PORT`]. So what they take is the limit of the
+    /// real ones.
+    ///
+    /// # Errors
+    /// [`AttachError`].
+    pub fn use_least_programs(&mut self) -> Result<(), AttachError> {
+        let members = self.hosts.len() as u32;
+        let mut switch = self.switch.perform(|| Switch::attach(&self.ports()))?;
+        switch.copy(members)?;
+        self.fast = Some(switch);
+        for host in &self.hosts {
+            self.passes.push(host.perform(|| Pass::attach_least(INTERFACE))?);
+            let route = format!("ip neigh add {ALL} lladdr 02:77:65:69:72:ff dev {INTERFACE} nud permanent");
+            let failed = |why: io::Error| AttachError::Kernel {
+                what: "the address of all hosts",
+                why: why.to_string(),
+            };
+            host.script(&route).map_err(failed)?;
         }
         Ok(())
     }

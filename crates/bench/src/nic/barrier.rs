@@ -2,10 +2,10 @@
 //! kernel, and by algorithms over bare UDP, without authentication and without sending again, which favours them.
 
 use rustix::time::{ClockId, clock_gettime};
-use std::net::{SocketAddrV4, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::time::{Duration, Instant};
 use weir_nic::format::DEFAULT_PORT;
-use weir_nic::pretended::{Network, address};
+use weir_nic::pretended::{ALL, Network, PASS_PORT, address};
 use weir_nic::{AllReduce, Barrier, Combination, Domain, Element, Patience};
 use weir_output::Failure;
 
@@ -35,6 +35,8 @@ pub enum Way {
     Exchange,
     /// Processes: all send to the first, which then sends to all.
     Gather,
+    /// Programs that only count the frames, and copy the last one to all: less is no barrier. Only a barrier, of all hosts.
+    Least,
 }
 
 /// Mean times of one barrier or all-reduce. Unit: ns.
@@ -121,7 +123,12 @@ fn prepare(
         let mut barrier = Barrier::new(domain, &hosts, number, place, patience).map_err(failed)?;
         return Ok(Box::new(move || barrier.enter().map_err(failed)));
     }
-    let socket = UdpSocket::bind((address(number as usize), PORT)).map_err(Failure::system("bind"))?;
+    let at = if way == Way::Least {
+        SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, PASS_PORT) // copies have the address of all
+    } else {
+        SocketAddrV4::new(address(number as usize), PORT)
+    };
+    let socket = UdpSocket::bind(at).map_err(Failure::system("bind"))?;
     socket.set_read_timeout(Some(LOST)).map_err(Failure::system("setsockopt"))?;
     let mut member = OverUdp { socket, number, size, round: 0, heard: [0; 2] };
     Ok(match way {
@@ -136,6 +143,7 @@ fn prepare(
             })
         }
         Way::Gather => Box::new(move || member.gather()),
+        Way::Least => Box::new(move || member.ask_all()),
         _ => Box::new(move || member.exchange()),
     })
 }
@@ -150,6 +158,8 @@ fn sum_of_all(size: u32) -> [f64; ELEMENTS] {
     (1..size).map(vector_of).fold(vector_of(0), |sum, vector| std::array::from_fn(|at| sum[at] + vector[at]))
 }
 
+/// Length of a packet of a barrier of kernel programs. Unit: bytes.
+const KERNEL_BYTES: usize = 64;
 /// Length of a packet. Unit: bytes.
 const BYTES: usize = 8 + 8 * ELEMENTS;
 
@@ -222,6 +232,13 @@ impl OverUdp {
         };
         self.round += 1;
         Ok(sum)
+    }
+
+    /// Sends a frame of the length of those of kernel programs, and waits for the copy of the last one.
+    fn ask_all(&mut self) -> Result<(), Failure> {
+        let sent = self.socket.send_to(&[0; KERNEL_BYTES], (ALL, PASS_PORT));
+        sent.map_err(Failure::system("send"))?;
+        self.receive().map(|_| ())
     }
 
     fn exchange(&mut self) -> Result<(), Failure> {

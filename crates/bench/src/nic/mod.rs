@@ -15,6 +15,7 @@ use crate::options::OutputOptions;
 use barrier::{Times, Way, Work};
 use clap::Args;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 use weir_nic::format::{DEFAULT_PORT, MAX_MEMBERS, WORDS};
@@ -51,6 +52,10 @@ answers. All-reduces sum 16 binary64 in the order of members; over bare UDP, the
 Multi-sends bring 64 bytes from one process to others, each on a host of its own: one frame that the kernel programs \
 copy, write to memory and acknowledge, or a send for each, or one call (sendmmsg). Their time is the sender's; over \
 bare UDP nobody acknowledges. Bare UDP neither authenticates nor sends again.
+
+Limits: programs that only send a request back, count and copy frames \
+of a barrier, or copy a message and send its copies back, without authentication, words, tables and memory. So no kernel \
+program costs less here.
 
 Processor time is that of a member for one barrier or all-reduce, and that of all processes for a multi-send, with \
 what the kernel did for it. With more members than cores, look at this and not at the time that has passed.
@@ -93,6 +98,8 @@ struct FetchAdd {
     kernel_while_computing_ns: Vec<f64>,
     process_spins_ns: Vec<f64>,
     process_waits_ns: Vec<f64>,
+    /// By programs that do nothing but send back and drop.
+    least_ns: Vec<f64>,
 }
 
 /// Of one number of members.
@@ -107,6 +114,9 @@ struct Barriers {
     kernel_multi_send: Samples,
     loop_of_sends: Samples,
     sendmmsg: Samples,
+    /// By programs that do nothing but count, copy and send back. Empty: there is no target.
+    least_barrier: Samples,
+    least_multi_send: Samples,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -145,6 +155,16 @@ pub fn run(arguments: &NicArguments) -> Result<u8, Failure> {
     if !arguments.bridge {
         plain.use_fast_switch(true).map_err(failed)?;
     }
+    // Of operations with targets, by the number of hosts, since all hosts are members.
+    let mut least = BTreeMap::new();
+    let targets = arguments.ranks.iter().filter(|&&ranks| ranks >= MANY);
+    let sizes = targets.flat_map(|&ranks| [Some(ranks), (ranks == RECEIVERS).then_some(ranks + 1)]);
+    for size in sizes.flatten().chain([2]) {
+        let mut network =
+            Network::new(size as usize).map_err(Failure::system("network namespaces, which need root"))?;
+        network.use_least_programs().map_err(failed)?;
+        least.insert(size, network);
+    }
     let domain = Domain::of(&secret);
     let joined = (0..count).map(|host| attached.join(host, &secret));
     let members: Vec<_> =
@@ -161,6 +181,8 @@ pub fn run(arguments: &NicArguments) -> Result<u8, Failure> {
         kernel_multi_send: Samples::default(),
         loop_of_sends: Samples::default(),
         sendmmsg: Samples::default(),
+        least_barrier: Samples::default(),
+        least_multi_send: Samples::default(),
     };
     let mut barriers: Vec<Barriers> = arguments.ranks.iter().map(new).collect();
     let time = Duration::from_millis(arguments.time);
@@ -174,6 +196,7 @@ pub fn run(arguments: &NicArguments) -> Result<u8, Failure> {
         fetch_add.kernel_while_computing_ns.push(by_kernel(Target::Computes, Answers::InMemory)?);
         fetch_add.process_spins_ns.push(words::by_process(&plain, Target::Spins, time)?);
         fetch_add.process_waits_ns.push(words::by_process(&plain, Target::Waits, time)?);
+        fetch_add.least_ns.push(words::there_and_back(&least[&2], time)?);
         bar.inc(1);
         for of_size in &mut barriers {
             bar.set_message(format!("barrier of {}", of_size.ranks));
@@ -197,6 +220,14 @@ pub fn run(arguments: &NicArguments) -> Result<u8, Failure> {
             of_size.kernel_multi_send.push(send(&attached, &job, multi_send::Way::Kernel)?);
             of_size.loop_of_sends.push(send(&plain, &[], multi_send::Way::Loop)?);
             of_size.sendmmsg.push(send(&plain, &[], multi_send::Way::OneCall)?);
+            if of_size.ranks >= MANY {
+                let network = &least[&of_size.ranks];
+                of_size.least_barrier.push(measure(network, Work::Barrier, Way::Least)?);
+            }
+            if of_size.ranks == RECEIVERS {
+                let network = &least[&(RECEIVERS + 1)];
+                of_size.least_multi_send.push(send(network, &[], multi_send::Way::Least)?);
+            }
             bar.inc(1);
         }
     }
@@ -210,6 +241,8 @@ pub fn run(arguments: &NicArguments) -> Result<u8, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::UdpSocket;
+    use weir_nic::pretended::{ALL, BACK_PORT, address};
 
     /// On a bridge of the kernel, and on a switch of programs, where that is possible.
     #[test]
@@ -221,6 +254,31 @@ mod tests {
             Ok(()) => complete_over_udp(&switch),
             Err(why) => eprintln!("without a switch of programs: {why}"),
         }
+    }
+
+    #[test]
+    fn the_least_programs_bring_requests_and_copies_back() {
+        let Ok(mut network) = Network::new(3).inspect_err(|why| eprintln!("skipped: {why}")) else { return };
+        if let Err(why) = network.use_least_programs() {
+            return eprintln!("without programs: {why}");
+        }
+        let socket = network.at(0, || UdpSocket::bind((address(0), 0))).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        // To one other host, and to both.
+        for (to, answers) in [(address(1), 1), (ALL, 2)] {
+            socket.send_to(b"request", (to, BACK_PORT)).unwrap();
+            for _ in 0..answers {
+                let mut bytes = [0; 16];
+                let (length, from) = socket.recv_from(&mut bytes).unwrap();
+                assert_eq!((&bytes[..length], from), (&b"request"[..], (to, BACK_PORT).into()));
+            }
+        }
+        let how = (Work::Barrier, Way::Least);
+        let times = barrier::measure(&network, &Domain::of(&secret()), how, 3, 50, 1).unwrap();
+        assert!(times.elapsed > 0.0 && times.processor > 0.0, "{times:?}");
+        assert!(words::there_and_back(&network, Duration::from_millis(2)).unwrap() > 0.0);
+        let times = multi_send::measure(&network, &[], multi_send::Way::Least, 2, 20).unwrap();
+        assert!(times.elapsed > 0.0, "{times:?}");
     }
 
     fn complete_over_udp(network: &Network) {

@@ -8,12 +8,14 @@ use rustix::net::{SendFlags, sendmmsg};
 use std::net::{SocketAddrV4, UdpSocket};
 use std::time::{Duration, Instant};
 use weir_nic::format::DEFAULT_PORT;
-use weir_nic::pretended::{Network, address};
+use weir_nic::pretended::{ALL, BACK_PORT, DROP_PORT, Network, address};
 use weir_nic::{Inbox, Membership, NicError, Patience, Secret};
 use weir_output::Failure;
 
 /// Length of a message. Unit: 64-bit words.
 pub const WORDS: usize = 8;
+/// Length of a packet of kernel programs without its vector. Unit: bytes.
+const KERNEL_BYTES: usize = 64;
 /// The word of a multi-send.
 const PLACE: u64 = 0;
 /// The receivers' port, without kernel programs.
@@ -30,6 +32,9 @@ pub enum Way {
     Loop,
     /// The process, in one system call (`sendmmsg`).
     OneCall,
+    /// Programs that only copy the frame to all other hosts and send the copies back: less is no multi-send that is
+    /// acknowledged.
+    Least,
 }
 
 /// Members of a job on host 0 and as many others.
@@ -54,6 +59,7 @@ pub fn measure(
 ) -> Result<Times, Failure> {
     let (mut send, mut receive) = match way {
         Way::Kernel => by_kernel(network, members, receivers)?,
+        Way::Least => by_least_programs(network)?,
         _ => over_udp(network, way, receivers)?,
     };
     let mut sender = Duration::ZERO;
@@ -127,6 +133,18 @@ fn over_udp(network: &Network, way: Way, receivers: u32) -> Result<(Step, Step),
         })
     };
     Ok((Box::new(send), Box::new(receive)))
+}
+
+/// The sender's program drops what comes back, and no receiver has a process, so there is nothing to take.
+fn by_least_programs(network: &Network) -> Result<(Step, Step), Failure> {
+    let bound = network.at(0, || UdpSocket::bind((address(0), DROP_PORT)));
+    let sender = bound.map_err(Failure::system("bind"))?;
+    let send = move |message: &[u64; WORDS]| {
+        let mut bytes = [0; KERNEL_BYTES + 8 * WORDS];
+        bytes[KERNEL_BYTES..][..8].copy_from_slice(&message[0].to_le_bytes());
+        sender.send_to(&bytes, (ALL, BACK_PORT)).map(|_| ()).map_err(Failure::system("send"))
+    };
+    Ok((Box::new(send), Box::new(|_| Ok(()))))
 }
 
 fn in_one_call(sender: &UdpSocket, bytes: &[u8], hosts: &[SocketAddrV4]) -> Result<(), Failure> {

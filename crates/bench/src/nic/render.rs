@@ -43,6 +43,7 @@ pub fn render(results: &Results) -> String {
     row(word(), "kernel, target computes", [&words.kernel_while_computing_ns, &[]], kernel);
     row(word(), "process that spins", [&words.process_spins_ns, &[]], kernel);
     row(word(), "process that sleeps", [&words.process_waits_ns, &[]], kernel);
+    row(word(), "least program", [&words.least_ns, &[]], kernel);
     for one in &results.barriers {
         fn pair(samples: &Samples) -> [&[f64]; 2] {
             [&samples.elapsed_ns, &samples.processor_ns]
@@ -51,6 +52,9 @@ pub fn render(results: &Results) -> String {
         row(name(), "kernel", pair(&one.kernel), pair(&one.kernel));
         row(name(), "exchange over UDP", pair(&one.exchange), pair(&one.kernel));
         row(name(), "gather over UDP", pair(&one.gather), pair(&one.kernel));
+        if !one.least_barrier.elapsed_ns.is_empty() {
+            row(name(), "least programs", pair(&one.least_barrier), pair(&one.kernel));
+        }
         let name = || format!("all-reduce of {}, {ELEMENTS} binary64", one.ranks);
         let kernel = pair(&one.kernel_all_reduce);
         row(name(), "kernel", kernel, kernel);
@@ -60,6 +64,9 @@ pub fn render(results: &Results) -> String {
         row(name(), "kernel", kernel, kernel);
         row(name(), "loop of sends", pair(&one.loop_of_sends), kernel);
         row(name(), "sendmmsg", pair(&one.sendmmsg), kernel);
+        if !one.least_multi_send.elapsed_ns.is_empty() {
+            row(name(), "least programs", pair(&one.least_multi_send), kernel);
+        }
     }
     let mut text = table::text(&table);
     let mut target = |what: String, samples: Option<Vec<f64>>, limit: f64| {
@@ -89,7 +96,29 @@ pub fn render(results: &Results) -> String {
         let less = ratios(&one.kernel_multi_send.processor_ns, &one.loop_of_sends.processor_ns);
         target(what, less, 1.0 / LESS_THAN_LOOP);
     }
-    text + "\n" + &results.machine.footer()
+    text + &limits(results) + "\n" + &results.machine.footer()
+}
+
+/// A line for each limit: what the least programs leave to gain, as medians of the ratios of each round.
+fn limits(results: &Results) -> String {
+    let words = &results.fetch_add;
+    let mut text = String::new();
+    let mut limit = |what: String, others: &[f64], least: &[f64]| {
+        if let Some(ratios) = ratios(others, least) {
+            let [low, median, high] = Quartiles::of(&ratios).ordered().map(three_digits);
+            text.push_str(&format!("\nLimit: {what} {median} x the least program ({low} .. {high})."));
+        }
+    };
+    let least = time_ns(Quartiles::of(&words.least_ns).median);
+    let process = format!("fetch&add at least {least}; a process that spins takes");
+    limit(process, &words.process_spins_ns, &words.least_ns);
+    for one in &results.barriers {
+        let what = format!("barrier of {}, processor time: the exchange over UDP takes", one.ranks);
+        limit(what, &one.exchange.processor_ns, &one.least_barrier.processor_ns);
+        let what = format!("multi-send to {}, processor time: a loop of sends takes", one.ranks);
+        limit(what, &one.loop_of_sends.processor_ns, &one.least_multi_send.processor_ns);
+    }
+    text
 }
 
 #[cfg(test)]
@@ -111,6 +140,7 @@ mod tests {
                     kernel_while_computing_ns: kernel_ns.map(|time| time * 1.05).into(),
                     process_spins_ns: vec![11_000.0, 11_000.0, 11_000.0],
                     process_waits_ns: vec![30_000.0; 3],
+                    least_ns: vec![1_100.0; 3],
                 },
                 barriers: vec![Barriers {
                     ranks: 16,
@@ -122,6 +152,8 @@ mod tests {
                     kernel_multi_send: samples(processor),
                     loop_of_sends: samples([15_000.0, 30_000.0, 60_000.0]),
                     sendmmsg: samples([9_000.0; 3]),
+                    least_barrier: samples([5_000.0, 10_000.0, 20_000.0]),
+                    least_multi_send: samples([3_000.0, 6_000.0, 12_000.0]),
                 }],
             })
         };
@@ -134,5 +166,12 @@ mod tests {
         let bad = text([2600.0, 2700.0, 2800.0], [6000.0, 12_000.0, 24_000.0]);
         assert_eq!(words(&bad), ["MISSED.", "MISSED.", "reached.", "MISSED.", "MISSED."], "{bad}");
         assert!(good.contains("5.24 x"), "{good}");
+        for limit in [
+            "Limit: fetch&add at least 1.10 us; a process that spins takes 10.0 x the least program (10.0 .. 10.0).",
+            "Limit: barrier of 16, processor time: the exchange over UDP takes 2.00 x the least program (2.00 .. 2.00).",
+            "Limit: multi-send to 16, processor time: a loop of sends takes 5.00 x the least program (5.00 .. 5.00).",
+        ] {
+            assert!(good.contains(limit), "{limit} in\n{good}");
+        }
     }
 }

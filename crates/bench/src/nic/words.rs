@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 use weir_link::cores;
-use weir_nic::pretended::{Network, address};
+use weir_nic::pretended::{BACK_PORT, DROP_PORT, Network, address};
 use weir_nic::{Membership, Patience, Remote};
 use weir_output::Failure;
 
@@ -105,6 +105,20 @@ pub fn by_kernel(
         });
         ended.store(true, Ordering::Relaxed);
         measured
+    })
+}
+
+/// What any program of another host takes at least: the time of a request that the least program there sends back, and that of the
+/// asker's host drops. All of it runs inside the asker's call. Unit: ns.
+///
+/// # Errors
+/// [`Failure`].
+pub fn there_and_back(network: &Network, time: Duration) -> Result<f64, Failure> {
+    network.at(0, || {
+        pin(0);
+        let socket = UdpSocket::bind((address(0), DROP_PORT)).map_err(Failure::system("bind"))?;
+        socket.connect((address(1), BACK_PORT)).map_err(Failure::system("connect"))?;
+        median_ns(time, || socket.send(&[0; BYTES]).map(|_| ()).map_err(Failure::system("send")))
     })
 }
 
