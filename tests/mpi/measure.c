@@ -13,7 +13,7 @@
  * operations   The same for more operations: barrier, all-reduce and reduce of one double, broadcast of 8 B and of 16 KiB,
  *              all-gather, all-to-all, gather, scatter and reduce-scatter of BYTES for each pair (8 or more). The root changes
  *              each time. Then barrier and all-reduce without blocking: started, and waited for. And what of their time is
- *              hidden if ranks compute meanwhile. Last the time that a rank spends in broadcast and reduce of one double if ranks
+ *              hidden if ranks compute meanwhile; and if only rank 0 does, and the others come late. Last the time that a rank spends in broadcast and reduce of one double if ranks
  *              come late by 0 to 2 ms (measure_operations.h).
  * incast       All other ranks send to rank 0, until the first sender has finished. Also the cost of one message at a
  *              sender and at the receiver.

@@ -1,7 +1,7 @@
 /* The collective operations of measure.c, and how they are measured. Data, clocks and checks are those of measure.c, which
  * includes this file. */
 
-enum { LONG_BROADCAST = 16 << 10, FIRST_STEPS = 2000, MEAN_DELAY_US = 1000, FEWEST_LATE_CALLS = 10 };
+enum { LONG_BROADCAST = 16 << 10, FIRST_STEPS = 2000, MEAN_DELAY_US = 1000, FEWEST_LATE_CALLS = 10, COMPUTING_US = 3000 };
 
 /* Whether operations are started, and then waited for. */
 static int is_started;
@@ -252,6 +252,37 @@ static void measure_late_operations(double seconds) {
     if (rank == 0) printf("reduce-late-least ranks=%d us=%.3f\n", ranks, awaited_s / count * 1e6 / ranks);
 }
 
+/* One rank computes behind a started operation, longer than any other rank is late. Those sleep before they start it, so a core is
+ * free where there are as many cores as ranks. Time of the computing rank from start to end. */
+static double beside_late_ranks_us(void (*work)(long count), long count) {
+    double took = 0;
+    for (long i = 0; i < count; i++) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (rank != 0) come_late(i);
+        double entered = now_s();
+        work(1);
+        took += now_s() - entered;
+    }
+    return took / count * 1e6;
+}
+
+static void measure_late_overlap(const char *name, void (*work)(long count), double seconds) {
+    long count = (long)(seconds / (COMPUTING_US * 1e-6)), steps = FIRST_STEPS;
+    if (count < FEWEST_LATE_CALLS) count = FEWEST_LATE_CALLS;
+    double pure = beside_late_ranks_us(work, count), began = now_s(), computing, both, hidden;
+    compute_steps = FIRST_STEPS;
+    if (rank == 0) computations(CALLS * CALLS);
+    if (rank == 0) steps = (long)(FIRST_STEPS * COMPUTING_US * CALLS * CALLS / ((now_s() - began) * 1e6)) + 1;
+    compute_steps = rank == 0 ? steps : 0;
+    computing = beside_late_ranks_us(computations, count);
+    both = beside_late_ranks_us(work, count);
+    compute_steps = 0;
+    hidden = 100 * (pure + computing - both) / (pure < computing ? pure : computing);
+    hidden = hidden < 0 ? 0 : hidden > 100 ? 100 : hidden;
+    if (rank == 0)
+        printf("%s ranks=%d percent=%.1f pure_us=%.3f compute_us=%.3f both_us=%.3f\n", name, ranks, hidden, pure, computing, both);
+}
+
 static void measure_operations(double seconds) {
     if (bytes < (int)sizeof(double)) usage();
     measure_barrier(seconds);
@@ -269,6 +300,8 @@ static void measure_operations(double seconds) {
     measure_operation("iallreduce", reductions, CALLS, seconds);
     measure_overlap("ibarrier-overlap", barriers, seconds);
     measure_overlap("iallreduce-overlap", reductions, seconds);
+    measure_late_overlap("ibarrier-late-overlap", barriers, seconds);
+    measure_late_overlap("iallreduce-late-overlap", reductions, seconds);
     is_started = 0;
     measure_late_operations(seconds);
 }

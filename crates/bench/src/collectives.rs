@@ -7,10 +7,11 @@
 //! Each round runs all contenders in turn, as `weir bench paired` does, and begins with another one each time. The
 //! ratios are those of a round. The targets are shares of another MPI's time.
 //!
-//! Expected: nine minutes with three numbers of ranks and seven rounds.
+//! Expected: ten minutes with three numbers of ranks and seven rounds.
 
 use crate::contender::{Contender, OtherMpi};
 use crate::contender_set::ContenderSet;
+use crate::engine_pair::cache_line;
 use crate::jobs::{self, Jobs};
 use crate::machine::Machine;
 use crate::options::{MpichOption, OutputOptions, TimeoutOption};
@@ -23,6 +24,7 @@ use comfy_table::Cell;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use weir_engine::config::Settings;
+use weir_link::cores;
 use weir_mpi::scratch;
 use weir_output::quantity::{three_digits, time_ns};
 use weir_output::{Failure, table};
@@ -75,9 +77,25 @@ const OPERATIONS: [Operation; 15] = [
     Operation { word: "reduce-late-least", name: "  of it unavoidable", target: None },
 ];
 
-/// Operations whose overlap with computing is measured: the first word of the result line, and the name.
-const OVERLAPS: [(&str, &str); 2] =
-    [("ibarrier-overlap", "barrier, hidden"), ("iallreduce-overlap", "all-reduce 8 B, hidden")];
+/// A non-blocking operation whose overlap with computing is measured.
+struct Overlap {
+    /// The first word of the result line.
+    word: &'static str,
+    name: &'static str,
+    /// All ranks compute, so a core is free only beside all of them. Otherwise one computes, and the others sleep at first.
+    all_compute: bool,
+}
+
+const OVERLAPS: [Overlap; 4] = [
+    Overlap { word: "ibarrier-overlap", name: "barrier, hidden", all_compute: true },
+    Overlap { word: "iallreduce-overlap", name: "all-reduce 8 B, hidden", all_compute: true },
+    Overlap { word: "ibarrier-late-overlap", name: "barrier, hidden, one computes", all_compute: false },
+    Overlap {
+        word: "iallreduce-late-overlap",
+        name: "all-reduce 8 B, hidden, one computes",
+        all_compute: false,
+    },
+];
 /// Target of the overlap, if a core is free. Unit: percent.
 const LEAST_OVERLAP: f64 = 95.0;
 
@@ -99,7 +117,11 @@ root for ranks that have not entered yet; a mean over the ranks too.
 Hidden is what of a non-blocking operation disappears behind computing: each rank starts it, computes for about as long \
 as it takes alone, and waits. 100 %: both together take as long as the longer one. 0 %: as long as one after the other. \
 Only waiting can be hidden, not the calls themselves, which are most of a short operation in shared memory. The target \
-holds if a core is free, so with fewer ranks than cores.
+holds if a core is free, so with fewer ranks than cores. In the rows where one computes, rank 0 computes for 3 ms behind \
+each operation, and the others sleep for 0 to 2 ms before they start it. There a core is free with as many ranks as cores.
+
+Limits follow the table. A late reduce: the root's wait for ranks that have not entered, over the time of MPICH's own. A \
+late broadcast: what the target leaves of the time of MPICH's own, beside the time of a cache line from one core to another.
 
 Exit status:
   0      everything was measured, whether targets are reached or not
@@ -133,6 +155,8 @@ pub struct CollectivesArguments {
 struct Results {
     machine: Machine,
     mpis: Vec<String>,
+    /// A cache line from one core to another, by round. Empty: there is one core. Unit: ns.
+    cache_line_ns: Vec<f64>,
     /// Contenders, weir with node groups first.
     contenders: Vec<String>,
     missing: Vec<String>,
@@ -202,7 +226,14 @@ pub fn run(arguments: &CollectivesArguments) -> Result<u8, Failure> {
     let jobs = Jobs { limit: arguments.timeout.limit(), shm_dir: settings.shm_dir };
     let total = arguments.ranks.len() * arguments.repeat as usize * contenders.len();
     let bar = arguments.output.progress_bar(total as u64);
-    let numbered: Vec<_> = contenders.iter().enumerate().collect();
+    let (numbered, rounds): (Vec<_>, _) = (contenders.iter().enumerate().collect(), arguments.repeat);
+    let allowed = cores::allowed().map_err(Failure::system("sched_getaffinity"))?;
+    // In a thread of its own, since it is bound to a core and jobs must not be.
+    let lines = std::thread::spawn(move || match allowed[..] {
+        [one, other, ..] => (0..rounds).map(|_| cache_line::one_way_ns([one, other])).collect(),
+        _ => Ok(Vec::new()),
+    });
+    let lines: Result<Vec<f64>, Failure> = lines.join().expect("the thread does not panic");
     let mut results = Vec::new();
     for &ranks in &arguments.ranks {
         let mut job = Job::new(ranks, contenders.len());
@@ -225,6 +256,7 @@ pub fn run(arguments: &CollectivesArguments) -> Result<u8, Failure> {
     let results = Results {
         machine,
         mpis: set.mpis(),
+        cache_line_ns: lines?,
         contenders: chosen.iter().map(|&(_, name, _)| name.to_owned()).collect(),
         missing: set
             .missing
@@ -270,9 +302,9 @@ fn render(results: &Results) -> String {
             table.add_row(cells);
         }
     }
-    for (word, name) in OVERLAPS {
+    for overlap in &OVERLAPS {
         for job in &results.jobs {
-            table.add_row(overlap_row(results, job, word, name));
+            table.add_row(overlap_row(results, job, overlap));
         }
     }
     let rounds = results.jobs.iter().flat_map(|job| job.time_us[0].values().map(Vec::len)).max().unwrap_or(0);
@@ -286,6 +318,7 @@ fn render(results: &Results) -> String {
     for line in &results.missing {
         text.push_str(&format!("\nLeft out: {line}"));
     }
+    text.push_str(&late_limits(results));
     if machine.is_busy() {
         text.push_str(&format!("\nThe machine was not idle (load {}).", machine.load));
     }
@@ -298,10 +331,38 @@ fn ratio(ratio: f64) -> String {
     if ratio < 0.1 { format!("{ratio:.3}") } else { three_digits(ratio) }
 }
 
+/// What no library can do better if ranks come late: a line for each number of ranks and each of the two operations.
+fn late_limits(results: &Results) -> String {
+    let Some(mpich) = results.contenders.iter().position(|name| name == MPICH) else { return String::new() };
+    let median = |samples: &[f64]| Quartiles::of(samples).median;
+    let mut text = String::new();
+    for job in &results.jobs {
+        let of =
+            |index: usize, word: &str| job.time_us[index].get(word).map_or(&[][..], Vec::as_slice).to_vec();
+        let (broadcast, reduce) = (of(mpich, "broadcast-late"), of(mpich, "reduce-late"));
+        if !broadcast.is_empty() && !results.cache_line_ns.is_empty() {
+            text.push_str(&format!(
+                "\nLimit of a late broadcast, {} ranks: 1/16 of MPICH's own is {}; a cache line takes {} to another core.",
+                job.ranks,
+                time_ns(median(&broadcast) * 1e3 / 16.0),
+                time_ns(median(&results.cache_line_ns)),
+            ));
+        }
+        if let Some(ratios) = ratios_by_round(&of(0, "reduce-late-least"), &reduce) {
+            text.push_str(&format!(
+                "\nLimit of a late reduce, {} ranks: its root's wait alone is {} x the time of MPICH's own.",
+                job.ranks,
+                ratio(median(&ratios)),
+            ));
+        }
+    }
+    text
+}
+
 /// The overlap of an operation with computing.
-fn overlap_row(results: &Results, job: &Job, word: &str, name: &str) -> Vec<Cell> {
-    let of = |index: usize| job.overlap_percent[index].get(word).map_or(&[][..], Vec::as_slice);
-    let mut cells = vec![Cell::new(name), table::right(job.ranks.to_string())];
+fn overlap_row(results: &Results, job: &Job, overlap: &Overlap) -> Vec<Cell> {
+    let of = |index: usize| job.overlap_percent[index].get(overlap.word).map_or(&[][..], Vec::as_slice);
+    let mut cells = vec![Cell::new(overlap.name), table::right(job.ranks.to_string())];
     for index in 0..results.contenders.len() {
         let text = match of(index) {
             [] => String::from("-"),
@@ -309,7 +370,8 @@ fn overlap_row(results: &Results, job: &Job, word: &str, name: &str) -> Vec<Cell
         };
         cells.push(table::right(text));
     }
-    let has_free_core = (job.ranks as usize) < results.machine.cores;
+    let busy = job.ranks as usize + usize::from(overlap.all_compute);
+    let has_free_core = busy <= results.machine.cores;
     let lacking: Vec<f64> = of(0).iter().map(|percent| 100.0 - percent).collect();
     let word = match (has_free_core, lacking.is_empty()) {
         (_, true) => "",
@@ -330,6 +392,7 @@ mod tests {
         Results {
             machine: Machine { processor: "P".into(), cores: 2, kernel: "6".into(), load: 0.0 },
             mpis: Vec::new(),
+            cache_line_ns: vec![100.0; 3],
             contenders: vec!["weir, on".into(), INTEL.into()],
             missing: vec![String::from("Open MPI: not found")],
             jobs: vec![Job { time_us: vec![times([1.0, 2.0, 4.0]), times(intel)], ..Job::new(8, 2) }],
@@ -359,6 +422,7 @@ mod tests {
         for (contender, us) in [(0, 1.0), (1, 40.0), (2, 20.0)] {
             (0..3).for_each(|_| job.add(contender, "broadcast-late us", us));
             (0..3).for_each(|_| job.add(contender, "reduce-late us", us.min(4.0)));
+            (0..3).for_each(|_| job.add(contender, "reduce-late-least us", 3.0));
         }
         results.jobs = vec![job];
         let text = render(&results);
@@ -367,27 +431,37 @@ mod tests {
         assert!(broadcast.contains("(0.050 x)") && broadcast.contains("1/16 of MPICH"), "{broadcast}");
         assert!(broadcast.contains("reached"), "{broadcast}");
         assert!(line("reduce 8 B, late").contains("MISSED"), "a quarter is more than 1/4.5");
+        let limit =
+            "Limit of a late broadcast, 8 ranks: 1/16 of MPICH's own is 1.25 us; a cache line takes 100 ns";
+        assert!(text.contains(limit), "{text}");
+        let limit =
+            "Limit of a late reduce, 8 ranks: its root's wait alone is 0.75 x the time of MPICH's own.";
+        assert!(text.contains(limit), "{text}");
     }
 
     #[test]
     fn overlap_is_judged_if_a_core_is_free() {
-        let line = |ranks, ours: [f64; 3]| {
+        let of = |(word, name): (&str, &str), ranks, ours: [f64; 3]| {
             let mut results = results([1.0; 3]);
             let mut job = Job::new(ranks, 2);
             for percent in ours {
-                job.add(0, "ibarrier-overlap percent", percent);
-                job.add(1, "ibarrier-overlap percent", 7.4);
-                job.add(1, "ibarrier-overlap both_us", 9.0);
+                job.add(0, &format!("{word} percent"), percent);
+                job.add(1, &format!("{word} percent"), 7.4);
+                job.add(1, &format!("{word} both_us"), 9.0);
             }
             results.machine.cores = 4;
             results.jobs = vec![job];
             let text = render(&results);
-            text.lines().find(|line| line.contains("barrier, hidden")).unwrap().to_owned()
+            text.lines().find(|line| line.contains(name)).unwrap().to_owned()
         };
+        let line = |ranks, ours| of(("ibarrier-overlap", "barrier, hidden "), ranks, ours);
         let free = line(3, [96.0, 97.0, 99.0]);
         assert!(free.contains(" 97 %") && free.contains(" 7 %") && free.contains("reached"), "{free}");
         assert!(line(3, [10.0, 20.0, 94.0]).contains("MISSED"));
         assert!(line(4, [96.0, 97.0, 99.0]).contains("no core is free"));
+        let late = ("ibarrier-late-overlap", "barrier, hidden, one computes");
+        assert!(of(late, 4, [96.0, 97.0, 99.0]).contains("reached"), "the others sleep");
+        assert!(of(late, 5, [96.0, 97.0, 99.0]).contains("no core is free"));
     }
 
     #[test]
