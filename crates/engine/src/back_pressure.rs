@@ -14,6 +14,9 @@
 //! message has left. Its send is complete, so the program may leave for something else than MPI that depends on
 //! the message, such as `MPI_Comm_accept` of Open MPI, and nobody polls here any more. Useless waits become rare as above.
 //!
+//! For the same reason a caller that learns the end of an operation of a group lets first leave what the group has sent
+//! ([`Engine::let_groups_leave`]). A member may end an operation while others wait for its last packet.
+//!
 //! For the same reason each message that is complete waits while admission holds it back, up to [`MAX_ADMISSION_WAIT`]: the
 //! gate opens only for those who poll. Tokens of ranks that do nothing are free again long before that.
 
@@ -39,6 +42,8 @@ const MAX_WAIT_FAR: Duration = Duration::from_millis(1);
 const MAX_CONTACT_WAIT: Duration = Duration::from_millis(20);
 /// Longest wait of a complete message for admission: ten times what tokens stay with ranks that do nothing.
 const MAX_ADMISSION_WAIT: Duration = Duration::from_nanos(10 * HOLD_NS);
+/// Some intervals of looks at networks of a busy endpoint (`weir_link::links`).
+const LOOK_TIME: Duration = Duration::from_micros(10);
 /// Empty polls before the sender yields the core, with more ranks than cores, or if the receiver is on another host.
 const POLLS_BEFORE_YIELD: u32 = 10;
 /// Most messages in a row that are sent without a wait after useless waits.
@@ -99,13 +104,35 @@ impl<L: Link> Engine<L> {
         }
     }
 
+    /// Waits until packets of groups and atomics have left that wait for admission, credit or room. Whoever tells the program
+    /// that an operation of a group has ended calls it before: the program may poll no more, and others wait for them.
+    #[inline]
+    pub fn let_groups_leave(&mut self) {
+        if self.machine.backlogged() > 0 && self.machine.machine_packets_wait() {
+            self.wait_for_groups();
+        }
+    }
+
+    #[cold]
+    fn wait_for_groups(&mut self) {
+        if self.groups_leave.sends_without_wait() {
+            return;
+        }
+        // Other threads may wait for the lock that this one holds.
+        let of_threads = if self.single_threaded { MAX_ADMISSION_WAIT } else { self.waiting.longest_sleep() };
+        let max_wait = MAX_ADMISSION_WAIT.min(of_threads);
+        self.wait_at_most(max_wait, true, |engine| !engine.machine.machine_packets_wait());
+        self.look_at_networks();
+        self.groups_leave.waited(!self.machine.machine_packets_wait());
+    }
+
     #[cold]
     fn wait_for_admission(&mut self, to: Peer) {
         // Other threads may wait for the lock that this one holds.
         let of_threads = if self.single_threaded { MAX_ADMISSION_WAIT } else { self.waiting.longest_sleep() };
         let max_wait = MAX_ADMISSION_WAIT.min(of_threads);
         self.wait_at_most(max_wait, true, |engine| !engine.is_held_back_complete(to));
-        self.progress(); // what was appended to a datagram leaves
+        self.look_at_networks();
     }
 
     /// Whether admission holds back a complete message to `to`. Behind an incomplete one, the program has to poll anyway.
@@ -116,7 +143,7 @@ impl<L: Link> Engine<L> {
     #[cold]
     fn wait_for_contact(&mut self, to: Peer) {
         self.wait_at_most(MAX_CONTACT_WAIT, false, |engine| !engine.machine.is_connecting(to));
-        self.progress(); // what was appended to a datagram leaves
+        self.look_at_networks();
         self.contact.waited(!self.machine.is_connecting(to));
     }
 
@@ -138,6 +165,15 @@ impl<L: Link> Engine<L> {
         let taken = before.saturating_sub(self.machine.bounce_buffers_for(to));
         let least = if is_far { (before - RESUME_BOUNCE_BUFFERS) / 2 } else { 1 };
         self.back_pressure.waited(taken >= least);
+    }
+
+    /// What was appended to a datagram leaves with the next look at its network, which a busy node segment delays a little.
+    fn look_at_networks(&mut self) {
+        let began = Clock::now();
+        while began.elapsed() < LOOK_TIME {
+            self.progress();
+        }
+        self.progress(); // at that time it looks, however long this thread had no core
     }
 
     /// Polls until `is_over`, or for `max_wait`. `yields`: without a sleep, which would cost a wake-up for a few messages.

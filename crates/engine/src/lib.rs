@@ -117,6 +117,8 @@ pub struct Engine<L: Link = Links<ShmLink>> {
     back_pressure: BackPressure,
     /// Which first messages wait for the answer of their peer.
     contact: BackPressure,
+    /// The same for packets of groups that wait when an operation ends.
+    groups_leave: BackPressure,
     /// Something has arrived since [`Engine::clear_new_arrivals`].
     new_arrivals: bool,
     /// Calls of `progress` in a row that found nothing.

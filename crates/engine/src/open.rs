@@ -361,6 +361,7 @@ impl<L: Link> Engine<L> {
             bounce_limit_wait: None,
             back_pressure: BackPressure::default(),
             contact: BackPressure::default(),
+            groups_leave: BackPressure::default(),
             new_arrivals: false,
             idle_polls: 0,
             idle_bytes: u64::from(settings.idle_bytes),

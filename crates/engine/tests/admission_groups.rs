@@ -282,3 +282,51 @@ fn stops_while_it_waits(admission: Admission) {
 fn a_member_that_stops_while_it_waits_for_tokens_ends_its_group_and_nothing_else() {
     MECHANISMS.into_iter().for_each(stops_while_it_waits);
 }
+
+/// A member leaves for something else when it has completed an operation, as a rank that computes. The gate of its endpoint holds
+/// its packets back behind messages, so it has all blocks of the others while those wait for its own.
+#[test]
+fn a_member_that_polls_no_more_when_it_has_ended_an_operation_has_sent_all_that_others_need() {
+    const LEAVER: usize = 2;
+    let all: Vec<usize> = (0..MEMBERS).collect();
+    let others = [0, 1, 3];
+    for operation in
+        [CollectiveOperation::Barrier, CollectiveOperation::AllGather, CollectiveOperation::AllToAll]
+    {
+        let mut nodes = Nodes::new(Admission::Rate, GOOD, LIMIT_NS);
+        let group = nodes.join(&all);
+        nodes.all_operations(group, &all);
+        let waits = |nodes: &Nodes| {
+            nodes.engines[LEAVER].link().network_report().map_or(0, |report| report.gate_waits)
+        };
+        let (to, waits_before) = (nodes.peer(LEAVER, 1), waits(&nodes));
+        let payload = OwnedMemory::new(2000);
+        // Few enough that they need no credit, which nobody gives back while this test waits in one endpoint.
+        for _ in 0..5 {
+            let (space, level, memory) = (Space::Tagged, SendLevel::Buffered, payload.view());
+            let arguments = SendArguments { to, space, tag: 0, data: None, level, memory, inject: false };
+            nodes.engines[LEAVER].send(Post::default(), arguments).expect("taken");
+        }
+        let bytes = if operation == CollectiveOperation::Barrier { 0 } else { 800 };
+        let _buffers = nodes.begin(group, &all, operation, bytes);
+        let until = nodes.switch.now().plus_ns(LIMIT_NS / 2);
+        let mut has_ended = false;
+        while !has_ended {
+            assert!(nodes.switch.now() < until, "{operation:?}");
+            nodes.progress();
+            while let Some(completion) = nodes.engines[LEAVER].next_completion() {
+                has_ended |= completion.operation == Operation::Collective;
+            }
+        }
+        // The wait has a bound of real time, in which the simulated clock stands still while others have the core. Each call after
+        // a useless one waits more rarely.
+        for _ in 0..1000 {
+            nodes.engines[LEAVER].let_groups_leave();
+        }
+        nodes.stopped.push(LEAVER);
+        assert!(waits(&nodes) > waits_before, "nothing was held back");
+        for completions in nodes.complete(&others, Operation::Collective, 1) {
+            assert_eq!(completions[0].outcome, Outcome::Done, "{operation:?}");
+        }
+    }
+}

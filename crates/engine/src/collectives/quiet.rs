@@ -87,9 +87,12 @@ impl<L: Link> Engine<L> {
         Ok(ticket)
     }
 
-    /// How an operation has ended. `None`: it has not. Says it once, and never after [`Engine::abandon_collective`].
+    /// How an operation has ended. `None`: it has not. Says it once, and never after [`Engine::abandon_collective`]. What the
+    /// group has sent has left, as far as waiting for it helps.
     pub fn ended_quietly(&mut self, ticket: &Ticket) -> Option<QuietEnd> {
-        self.io.collectives.ends.remove(&ticket.0)
+        let end = self.io.collectives.ends.remove(&ticket.0)?;
+        self.let_groups_leave();
+        Some(end)
     }
 
     /// The shape of an operation of ours. `None`: the group is not open, or the operation is not valid.

@@ -205,6 +205,9 @@ impl Endpoint {
                 self.report_join(&completion);
                 continue;
             }
+            if let (Operation::Collective, Some(engine)) = (completion.operation, &mut self.engine) {
+                engine.let_groups_leave();
+            }
             if let (Operation::Peek, Outcome::Found { claimed: Some(message), .. }) =
                 (completion.operation, completion.outcome)
             {
