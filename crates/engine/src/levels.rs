@@ -432,12 +432,17 @@ impl LevelGroup {
             // The operation is refused: the group has been closed here.
             _ => LevelFailure { rank: self.layout.rank(), fault: PeerFault::Malformed },
         };
+        self.fail(engine, failure);
+        failure
+    }
+
+    /// A member has failed elsewhere: all others of the group learn it.
+    pub fn fail<L: Link>(&mut self, engine: &mut Engine<L>, failure: LevelFailure) {
         self.failure = Some(failure);
         let member = self.layout.neighbours().len() as u32 + failure.rank;
         let of_node = GroupFailure { member, fault: failure.fault };
         self.node.iter_mut().chain(&mut self.node_down).for_each(|node| node.fail(of_node));
         self.leave(engine);
-        failure
     }
 }
 

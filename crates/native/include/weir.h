@@ -102,7 +102,7 @@ typedef uint32_t weir_group;
 #define WEIR_WORLD ((weir_group)1)
 
 /* Joins a group of `count` different ranks, this one among them, which have their places in this order. All members
- * call it with the same list. Returns when all have. At most 128 groups at once, WEIR_WORLD among them. */
+ * call it with the same list. Returns when all have. At most 112 groups at once, WEIR_WORLD among them. */
 int weir_group_join(const weir_endpoint *endpoint, const uint32_t *ranks, size_t count, weir_group *group);
 /* Closes it for this rank, when its operations have ended. Its place is free when all members have closed it. */
 int weir_group_close(const weir_endpoint *endpoint, weir_group group);

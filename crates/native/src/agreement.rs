@@ -1,61 +1,126 @@
-//! How the members of a group agree on a node group: all of them use it, or none.
+//! How the members of a group agree on a node group, or on a group on two levels if they are on several nodes: all of them use
+//! it, or none.
 //!
 //! All members are in the call that joins the group, and already have it by messages. So they agree by its operations:
 //! ```text
-//! all                all-gather of the offers; agreed: no, or the endpoints and the key of the node group
-//! the first          makes the node group
+//! all                all-gather of the offers; agreed: no, or the endpoints, their nodes and the key of the node groups
+//! first of a node    makes the node groups; on several nodes all of these begin to join each other
 //! all                all-reduce: whether it could; if not, all use messages
-//! the others         find it
-//! all                all-reduce: whether all could; if not, all leave it and use messages
+//! the others         find them
+//! first of a node    waits until all of these have joined
+//! all                all-reduce: whether all could; if not, all leave and use messages
 //! ```
-//! A group whose members are on several nodes needs none of this: each rank knows the node of each since the endpoint was
-//! opened. *Price:* joining a group of one node takes three operations more.
+//! Nodes with one member each need none of this, since messages cost them as much: each rank knows the node of each since the
+//! endpoint was opened. *Price:* joining another group takes three operations more, and one on several nodes two places for
+//! groups of the engine.
 
-use weir_engine::{CollectiveOperation, oversubscription};
+use weir_engine::config::AcrossHosts;
+use weir_engine::levels::{Layout, LevelGroup};
+use weir_engine::{CollectiveOperation, Engine, oversubscription};
 use weir_link::memory::OwnedMemory;
 use weir_link::shm::node_group::{MAX_MEMBERS, NodeGroup, NodeGroups};
+use weir_proto::Peer;
 use weir_proto::offload::{Combination, WordOperation, WordType};
 
 use crate::Error;
 use crate::elements::{from_memory, to_memory};
+use crate::membership::Membership;
 use crate::node_groups::NodeMember;
 use crate::state::{Buffers, Inner, Member, Shared};
 
 /// Words of an offer.
 const OFFER_WORDS: usize = 3;
+/// Bound: groups of a rank that are on two levels. Each takes two places of the engine's groups.
+pub(crate) const MAX_LEVEL_GROUPS: usize = 16;
 
 /// What a member tells the others: its node segment, its endpoint there, and a number that it offers once. All 0: it takes
 /// no part.
 type Offer = [u64; OFFER_WORDS];
 
-/// What all members compute from the same offers, by rank: the key of the node group, and the endpoints of its members.
-fn agreed(offers: &[Offer]) -> Option<(u64, Vec<u64>)> {
-    let &[segment, first, number] = offers.first()?;
-    let is_member = |offer: &Offer| offer[0] == segment && offer[1] != 0;
-    let agree = segment != 0 && offers.iter().all(is_member);
+/// What all members compute from the same offers.
+#[derive(Debug, PartialEq, Eq)]
+struct Agreed {
+    /// The key of the node groups.
+    key: u64,
+    /// By rank.
+    segments: Vec<u64>,
+    endpoints: Vec<u64>,
+}
+
+/// `None`: they use messages.
+fn agreed(offers: &[Offer]) -> Option<Agreed> {
+    let &[_, first, number] = offers.first()?;
+    let takes_part = |&[segment, endpoint, _]: &Offer| segment != 0 && endpoint != 0;
     // Endpoints have random numbers, so no other first member makes the same key.
     let key = first ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    agree.then(|| (key, offers.iter().map(|offer| offer[1]).collect()))
+    offers.iter().all(takes_part).then(|| Agreed {
+        key,
+        segments: offers.iter().map(|offer| offer[0]).collect(),
+        endpoints: offers.iter().map(|offer| offer[1]).collect(),
+    })
+}
+
+/// What a member joins.
+struct Joining {
+    layout: Layout,
+    key: u64,
+    endpoints: Vec<u64>,
+    peers: Vec<Peer>,
+    joined: Option<Membership>,
+}
+
+impl Joining {
+    /// The keys of our node groups. Several operations may be under way on two levels, which needs a second one.
+    fn keys(&self) -> Vec<u64> {
+        match (self.layout.neighbours().len(), self.layout.nodes()) {
+            (1, _) => Vec::new(),
+            (_, 1) => vec![self.key],
+            _ => vec![self.key, self.key.rotate_left(1)],
+        }
+    }
+
+    /// Makes our node groups, as the first member of the node, or finds them. The first members begin to join each other. `None`:
+    /// it cannot.
+    fn begin(&self, engine: &mut Engine) -> Option<Membership> {
+        let Joining { layout, endpoints, .. } = self;
+        let neighbours: Vec<u64> = layout.neighbours().iter().map(|rank| endpoints[*rank as usize]).collect();
+        let join = |key| {
+            let groups = NodeGroups::open(engine.node_handle()?).ok()?;
+            groups.join(key, &neighbours, layout.place()).ok()?
+        };
+        let mut nodes: Vec<NodeGroup> = self.keys().into_iter().map(join).collect::<Option<_>>()?;
+        if layout.nodes() == 1 {
+            return nodes.pop().map(|node| Membership::Node(Box::new(node)));
+        }
+        let mut group = Box::new(LevelGroup::new(layout.clone(), nodes));
+        if group.needs_engine() {
+            let participants = layout.participants().map(|rank| self.peers[rank as usize]).collect();
+            group.join_network(engine, network_number(self.key), participants).ok()?;
+        }
+        Some(Membership::Levels(group))
+    }
 }
 
 impl Inner {
-    /// What this rank offers to a group. `None`: its members are on several nodes, or it has one member.
+    /// What this rank offers to a group. `None`: it has one member, or no two of its members share a node.
     fn offer(&self, group: u32) -> Result<Option<Offer>, Error> {
         let Member { ranks, .. } = self.group(group)?;
-        let node = |rank: u32| self.nodes.get(rank as usize);
-        let is_one_node = ranks.iter().all(|&rank| node(rank) == node(ranks[0]));
-        if !is_one_node || ranks.len() < 2 || ranks.len() > MAX_MEMBERS as usize {
+        let nodes = self.nodes_of(ranks);
+        let (is_one_node, is_shared) =
+            (nodes.iter().all(|node| *node == nodes[0]), AcrossHosts::WhereShared.takes(&nodes));
+        if !is_shared || (is_one_node && ranks.len() > MAX_MEMBERS as usize) {
             return Ok(None);
         }
-        let handle = self.engine.node_handle().filter(|_| self.offers_node_groups);
+        let is_offered = match is_one_node {
+            true => self.offered.on_one_node,
+            false => self.offered.across_nodes && self.node_groups.on_levels() < MAX_LEVEL_GROUPS,
+        };
+        let handle = self.engine.node_handle().filter(|_| is_offered);
         Ok(Some(handle.map_or([0; OFFER_WORDS], |handle| [handle.id(), handle.endpoint(), group.into()])))
     }
 
-    /// Makes the node group, as its first member, or finds it. `None`: it cannot.
-    fn join_node_group(&self, key: u64, endpoints: &[u64], rank: u32) -> Option<NodeGroup> {
-        let handle = self.engine.node_handle()?;
-        let groups = NodeGroups::open(handle).ok()?;
-        groups.join(key, endpoints, rank).ok()?
+    fn nodes_of(&self, ranks: &[u32]) -> Vec<u64> {
+        ranks.iter().map(|rank| self.nodes.get(*rank as usize).copied().unwrap_or(0)).collect()
     }
 }
 
@@ -94,27 +159,60 @@ impl Shared {
         let Some(offer) = offer else { return Ok(()) };
         let words = ranks.len() * OFFER_WORDS;
         let offers = self.agree_by(group, CollectiveOperation::AllGather, &offer, words)?;
-        let Some((key, endpoints)) = agreed(offers.as_chunks::<OFFER_WORDS>().0) else { return Ok(()) };
-        let mut joined = None;
+        let Some(Agreed { key, segments, endpoints }) = agreed(offers.as_chunks::<OFFER_WORDS>().0) else {
+            return Ok(());
+        };
+        let (by_greetings, peers) = self.with(|inner| {
+            let peers = ranks.iter().map(|&rank| inner.peer(rank)).collect::<Result<_, _>>()?;
+            Ok((Layout::new(&inner.nodes_of(&ranks), rank), peers))
+        })?;
+        let layout = Layout::new(&segments, rank).filter(|layout| Some(layout) == by_greetings.as_ref());
+        let Some(layout) = layout else { return Ok(()) }; // as for all others
+        let mut joining = Joining { layout, key, endpoints, peers, joined: None };
+        let mut agreed = Ok(true);
         for is_turn_of_first in [true, false] {
-            let is_ours = is_turn_of_first == (rank == 0);
-            if is_ours {
-                joined = self.with(|inner| Ok(inner.join_node_group(key, &endpoints, rank)))?;
-            }
-            if !self.all_could(group, !is_ours || joined.is_some())? {
-                return Ok(()); // what we have joined, we leave
+            agreed = self.join_in_turn(&mut joining, is_turn_of_first);
+            agreed = agreed.and_then(|could| self.all_could(group, could));
+            if !matches!(agreed, Ok(true)) {
+                break;
             }
         }
-        let Some(joined) = joined else { return Ok(()) };
         self.with(|inner| {
+            let Some(mut membership) = joining.joined.take() else { return Ok(()) };
+            if !matches!(agreed, Ok(true)) {
+                membership.leave(&mut inner.engine);
+                return Ok(());
+            }
             let handle = inner.engine.node_handle();
             let near = handle.map_or(0, |handle| handle.members().len());
             inner.node_groups.is_crowded = near > oversubscription::cores();
-            let member = NodeMember::new(joined, rank, ranks.len() as u32, inner.engine.operation_times());
-            inner.node_groups.add(group, member);
+            let times = inner.engine.operation_times();
+            inner.node_groups.add(group, NodeMember::new(membership, rank, ranks.len() as u32, times));
             Ok(())
-        })
+        })?;
+        agreed.map(|_| ())
     }
+
+    /// Does what a member has to do in the turn of the first members of nodes, or in that of the others, in which the first ones
+    /// wait until they have joined each other. Returns whether it could.
+    fn join_in_turn(&self, joining: &mut Joining, is_turn_of_first: bool) -> Result<bool, Error> {
+        if is_turn_of_first == joining.layout.is_participant() {
+            joining.joined = self.with(|inner| Ok(joining.begin(&mut inner.engine)))?;
+            return Ok(joining.joined.is_some());
+        }
+        let Some(Membership::Levels(group)) = &mut joining.joined else { return Ok(true) };
+        loop {
+            if let Some(has_joined) = self.with(|inner| Ok(group.has_joined(&mut inner.engine)))? {
+                return Ok(has_joined);
+            }
+            self.make_progress(true)?;
+        }
+    }
+}
+
+/// The number of the group of the first members of all nodes.
+fn network_number(key: u64) -> u32 {
+    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
 }
 
 #[cfg(test)]
@@ -122,16 +220,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_of_one_node_segment_agree() {
-        let (key, endpoints) = agreed(&[[3, 10, 1], [3, 11, 5], [3, 12, 9]]).expect("a node group");
-        assert_eq!(endpoints, [10, 11, 12]);
-        let (next, _) = agreed(&[[3, 10, 2], [3, 11, 5], [3, 12, 9]]).expect("another one");
-        assert_ne!(key, next);
+    fn members_that_all_offer_something_agree() {
+        let first = agreed(&[[3, 10, 1], [4, 11, 5], [3, 12, 9]]).expect("a node group");
+        assert_eq!((first.segments, first.endpoints), (vec![3, 4, 3], vec![10, 11, 12]));
+        let next = agreed(&[[3, 10, 2], [4, 11, 5], [3, 12, 9]]).expect("another one");
+        assert_ne!(first.key, next.key);
     }
 
     #[test]
-    fn one_member_that_differs_means_messages_for_all() {
-        for other in [[4, 13, 1], [0, 0, 0], [3, 0, 1]] {
+    fn one_member_that_offers_nothing_means_messages_for_all() {
+        for other in [[0, 13, 1], [0, 0, 0], [3, 0, 1]] {
             for place in 0..3 {
                 let mut offers = [[3, 10, 1], [3, 11, 1], [3, 12, 1]];
                 offers[place] = other;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use weir_engine::automatic_progress::{self, EngineOwner, LOOK_INTERVAL_NS};
-use weir_engine::config::Settings;
+use weir_engine::config::{AcrossHosts, Settings};
 use weir_engine::job::{Job, Ranks};
 use weir_engine::{Engine, MAX_COLLECTIVE_MEMBERS};
 use weir_link::Address;
@@ -17,13 +17,13 @@ use weir_link::shm::meeting_place;
 use weir_link::shm::node_segment::JobKey;
 
 use crate::exchange::{Exchange, ExchangeError, Rounds};
-use crate::state::{Inner, Owner, Shared};
+use crate::state::{Inner, Offered, Owner, Shared};
 use crate::{Error, Group, Segment, launcher};
 
 /// Bound: ranks of a job.
 pub const MAX_RANKS: u32 = MAX_COLLECTIVE_MEMBERS as u32;
 /// Begins what a rank tells first. Another version of this exchange has another number.
-const GREETING: u64 = u64::from_le_bytes(*b"weirnat2");
+const GREETING: u64 = u64::from_le_bytes(*b"weirnat3");
 /// Length of what a rank tells first. Unit: bytes.
 const GREETING_BYTES: usize = 32;
 
@@ -140,7 +140,9 @@ impl Endpoint {
         let mut engine = Engine::open(settings, job, automatic_progress)?;
         let addresses = rounds.all_gather(&engine.address().0)?;
         let peers = addresses.iter().map(|address| engine.peer(&Address(*address))).collect();
-        let inner = Inner::new(engine, peers, nodes, settings.collectives);
+        let across_nodes = settings.collectives && settings.collectives_across != AcrossHosts::Never;
+        let offered = Offered { on_one_node: settings.collectives, across_nodes };
+        let inner = Inner::new(engine, peers, nodes, offered);
         let close_time = Duration::from_millis(settings.close_ms.into());
         let shared = Arc::new(Shared::new(rank, size, inner, close_time));
         let owner = Arc::new(Owner(shared)); // closes it from here on, also after an error

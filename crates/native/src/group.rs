@@ -13,14 +13,15 @@ use weir_link::memory::OwnedMemory;
 use weir_proto::offload::group::MAX_GROUPS;
 use weir_proto::offload::{Combination, WordOperation};
 
+use crate::agreement::MAX_LEVEL_GROUPS;
 use crate::elements::{Element, Plain, from_memory, to_memory};
-use crate::node_groups::node_operation;
 use crate::remote::{bytes_of, elements};
 use crate::state::{About, Buffers, Inner, Member, Owner, Shared};
 use crate::{Error, Request};
 
-/// Bound: groups that a rank has joined and not closed, that of all ranks among them.
-pub const MAX_JOINED_GROUPS: usize = MAX_GROUPS;
+/// Bound: groups that a rank has joined and not closed, that of all ranks among them. Groups on two levels take another place of
+/// the engine's.
+pub const MAX_JOINED_GROUPS: usize = MAX_GROUPS - MAX_LEVEL_GROUPS;
 
 impl Inner {
     /// A group that this rank has joined and not closed.
@@ -97,7 +98,7 @@ impl Inner {
         if let Some(request) = self.begin_failed(group)? {
             return Ok(request);
         }
-        if let Some(operation) = node_operation(&shape) {
+        if let Some(operation) = self.node_groups.operation(group, &shape) {
             return self.begin_in_node(group, operation, buffers, is_awaited);
         }
         if !self.node_groups.have_room() {
@@ -139,7 +140,7 @@ impl Inner {
     pub fn close_group(&mut self, group: u32) -> Result<(), Error> {
         let Member { number, has_left, .. } = *self.group(group)?;
         self.groups.remove(&group);
-        self.node_groups.close(group);
+        self.node_groups.close(group, &mut self.engine);
         if !has_left && !self.engine.close_collective(number) {
             self.closing.push(number);
         }

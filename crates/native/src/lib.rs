@@ -30,6 +30,7 @@ mod exchange;
 mod group;
 mod launcher;
 mod lock;
+mod membership;
 mod node_groups;
 mod pmi;
 mod remote;

@@ -1,16 +1,19 @@
-//! Groups whose members are on one node do their short operations in the node segment ([`weir_link::shm::node_group`]).
+//! Groups whose members share nodes do their short operations in the node segment ([`weir_link::shm::node_group`]), and with
+//! one member of each node over the network, if there are several nodes ([`weir_engine::levels`]).
 //!
-//! A group has messages always, and a node group if all members have agreed on one (`agreement.rs`). The choice for each
-//! operation follows from its kind and its length, which are equal at all members. An operation that goes by messages has a
-//! *mark* in the node group, so both ways together have one order:
+//! A group has messages always, and a node group if all members have agreed on one (`agreement.rs`). Below, a *node group* may
+//! be one on two levels (`membership.rs`). The choice for each operation follows from its kind and its length, which are equal
+//! at all members. An operation that goes by messages has a *mark* in the node group, so both ways together have one order:
 //! ```text
 //! program          node group                         messages
 //! all-reduce 8 B   task: all-reduce
 //! broadcast 1 MiB  task: mark; nobody waits for it    the broadcast
 //! barrier          task: barrier
 //! ```
-//! A member that gives another operation or length therefore finds different words at the others, whichever way each of
-//! them has chosen, and the group fails. A group that has failed one way has failed the other way too.
+//! On several nodes there are no marks: the first steps of two operations may look the same there.
+//!
+//! A member of a group of one node that gives another operation or length therefore finds different words at the others,
+//! whichever way each of them has chosen, and the group fails. A group that has failed one way has failed the other way too.
 //!
 //! Calls of this endpoint advance the operations, whatever they wait for. This file does not know requests, but their
 //! numbers, and does not know how members agree.
@@ -19,17 +22,17 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_engine::operation_times::{Executor, Looks, OperationKind, OperationTimes, Tally};
+use weir_engine::operation_times::{Looks, OperationKind, OperationTimes, Tally};
 use weir_engine::{CollectiveOperation, CollectiveShape, Engine, MAX_COLLECTIVES};
 use weir_link::cores::stopwatch;
 use weir_link::memory::{OwnedMemory, UserMemory};
-use weir_link::shm::node_group::{GroupFailure, NodeGroup, Operation, Task};
+use weir_link::shm::node_group::{GroupFailure, Operation};
 use weir_proto::offload::reduce::Vector;
+
+use crate::membership::{GroupTask, Membership};
 
 /// The longest block that goes by a node group, which copies twice. Longer ones go by messages. Unit: bytes.
 const LONGEST_BLOCK: u64 = 16 << 10;
-/// An operation by messages, in the order of the node group. No operation of this interface looks so.
-const MARK: Operation = Operation::AllToAll { bytes: 0 };
 /// Looks of a member that waits, with a core for each rank, before it yields.
 const SPINS: u32 = 100;
 /// It waits so long awake, some tenths of a millisecond or more. Unit: that of the stopwatch.
@@ -39,14 +42,14 @@ const CHECK_INTERVAL: u64 = 1 << 24;
 /// It sleeps so long at most, which delays its answers to messages.
 const ANSWER_TIME: Duration = Duration::from_micros(100);
 
-/// What a node group does for an operation. `None`: it goes by messages. All members find the same.
-pub(crate) fn node_operation(shape: &CollectiveShape) -> Option<Operation> {
-    let CollectiveShape { operation, block_bytes, members, .. } = *shape;
+/// What a node group may do for an operation. `None`: it goes by messages. All members find the same.
+fn node_operation(shape: &CollectiveShape) -> Option<Operation> {
+    let CollectiveShape { operation, block_bytes, .. } = *shape;
     if block_bytes > LONGEST_BLOCK {
         return None;
     }
     let bytes = block_bytes as u32;
-    let found = match operation {
+    Some(match operation {
         CollectiveOperation::Barrier => Operation::Barrier,
         CollectiveOperation::Broadcast { root } => Operation::Broadcast { root, bytes },
         CollectiveOperation::Reduce { root, combination } => {
@@ -55,8 +58,7 @@ pub(crate) fn node_operation(shape: &CollectiveShape) -> Option<Operation> {
         CollectiveOperation::AllReduce { combination } => Operation::AllReduce(Vector { bytes, combination }),
         CollectiveOperation::AllGather => Operation::AllGather { bytes },
         _ => return None,
-    };
-    found.is_valid(members).then_some(found)
+    })
 }
 
 /// An operation that has not ended.
@@ -64,7 +66,7 @@ struct Pending {
     /// Its request. `None`: a mark.
     request: Option<u64>,
     operation: Operation,
-    task: Task,
+    task: GroupTask,
     data: UserMemory,
     result: UserMemory,
     /// A copy of the data, if the result is in the same place.
@@ -82,7 +84,7 @@ pub(crate) struct NodeEnd {
 
 /// Our membership in a node group.
 pub(crate) struct NodeMember {
-    group: NodeGroup,
+    group: Membership,
     rank: u32,
     members: u32,
     /// In the order of their begin.
@@ -137,7 +139,8 @@ fn overlap(one: &UserMemory, other: &UserMemory) -> bool {
 }
 
 impl NodeMember {
-    pub fn new(group: NodeGroup, rank: u32, members: u32, times: Arc<OperationTimes>) -> NodeMember {
+    pub fn new(group: Membership, rank: u32, members: u32, times: Arc<OperationTimes>) -> NodeMember {
+        let executor = group.executor();
         NodeMember {
             group,
             rank,
@@ -145,8 +148,8 @@ impl NodeMember {
             pending: VecDeque::new(),
             failure: None,
             is_closing: false,
-            blocking: Tally::new(Executor::Node, true),
-            others: Tally::new(Executor::Node, false),
+            blocking: Tally::new(executor, true),
+            others: Tally::new(executor, false),
             times,
         }
     }
@@ -177,7 +180,7 @@ impl NodeMember {
     ///
     /// # Errors
     /// The group has failed.
-    fn step(&mut self, ended: &mut impl FnMut(NodeEnd)) -> Result<(), GroupFailure> {
+    fn step(&mut self, engine: &mut Engine, ended: &mut impl FnMut(NodeEnd)) -> Result<(), GroupFailure> {
         let mut at = 0;
         while let Some(pending) = self.pending.get_mut(at) {
             let Pending { operation, task, data, result, .. } = pending;
@@ -189,7 +192,7 @@ impl NodeMember {
                 let data = read_bytes(data, operation.data_bytes(self.rank, self.members));
                 (data, written_bytes(result, operation.result_bytes(self.rank, self.members)))
             };
-            if !self.group.advance(task, data, result)? {
+            if !self.group.advance(engine, task, data, result)? {
                 if !task.has_begun() {
                     break; // no later one may be advanced
                 }
@@ -262,6 +265,23 @@ impl NodeMembers {
         self.members.contains_key(&group)
     }
 
+    /// What the node group of a group does for an operation. `None`: it goes by messages. All members find the same.
+    pub fn operation(&self, group: u32, shape: &CollectiveShape) -> Option<Operation> {
+        let member = self.members.get(&group)?;
+        node_operation(shape).filter(|operation| member.group.takes(*operation, shape.members))
+    }
+
+    /// How many are on two levels.
+    pub fn on_levels(&self) -> usize {
+        self.members.values().filter(|member| matches!(member.group, Membership::Levels(_))).count()
+    }
+
+    /// Whether operations are under way that may send packets.
+    pub fn may_send(&self) -> bool {
+        self.under_way > 0
+            && self.members.values().any(|member| matches!(member.group, Membership::Levels(_)))
+    }
+
     /// Why a group has failed.
     pub fn failure(&self, group: u32) -> Option<GroupFailure> {
         self.members.get(&group).and_then(|member| member.failure)
@@ -301,14 +321,20 @@ impl NodeMembers {
     /// An operation of a group goes by messages.
     pub fn mark(&mut self, group: u32) {
         if let Some(member) = self.members.get_mut(&group) {
-            member.add(None, MARK, (UserMemory::EMPTY, UserMemory::EMPTY), false);
+            let Some(mark) = member.group.mark() else { return };
+            member.add(None, mark, (UserMemory::EMPTY, UserMemory::EMPTY), false);
             self.count();
         }
     }
 
     /// Does what it can. Returns how many operations have ended. Calls `ended` for those of the program, and `failed` for
     /// each group that has failed just now.
-    pub fn advance(&mut self, mut ended: impl FnMut(NodeEnd), mut failed: impl FnMut(u32)) -> usize {
+    pub fn advance(
+        &mut self,
+        engine: &mut Engine,
+        mut ended: impl FnMut(NodeEnd),
+        mut failed: impl FnMut(u32),
+    ) -> usize {
         if self.under_way == 0 {
             return 0;
         }
@@ -318,9 +344,9 @@ impl NodeMembers {
             if member.pending.is_empty() {
                 continue;
             }
-            let mut stepped = member.step(&mut ended);
+            let mut stepped = member.step(engine, &mut ended);
             if checks && stepped.is_ok() && !member.pending.is_empty() {
-                stepped = member.group.check();
+                stepped = member.group.check(engine);
             }
             if let Err(failure) = stepped {
                 member.end_all(failure, &mut ended);
@@ -333,33 +359,47 @@ impl NodeMembers {
         }
         let before = std::mem::replace(&mut self.under_way, left);
         if left < before {
-            self.members.retain(|_, member| !member.is_closing || !member.pending.is_empty());
+            self.members.retain(|_, member| {
+                let is_over = member.is_closing && member.pending.is_empty();
+                if is_over {
+                    member.group.leave(engine);
+                }
+                !is_over
+            });
             self.resume();
         }
         before - left
     }
 
     /// A member of a group is lost by messages: those that wait for us in the node group learn it.
-    pub fn fail(&mut self, group: u32, failure: GroupFailure, mut ended: impl FnMut(NodeEnd)) {
+    pub fn fail(
+        &mut self,
+        group: u32,
+        failure: GroupFailure,
+        engine: &mut Engine,
+        mut ended: impl FnMut(NodeEnd),
+    ) {
         let Some(member) = self.members.get_mut(&group).filter(|member| member.failure.is_none()) else {
             return;
         };
-        member.group.fail(failure);
+        member.group.fail(engine, failure);
         self.under_way -= member.pending.len();
         member.end_all(failure, &mut ended);
     }
 
     /// Closes the node group of a group, when its operations have ended.
-    pub fn close(&mut self, group: u32) {
+    pub fn close(&mut self, group: u32, engine: &mut Engine) {
         let Some(member) = self.members.get_mut(&group) else { return };
         member.is_closing = true;
         if member.pending.is_empty() {
+            member.group.leave(engine);
             self.members.remove(&group);
         }
     }
 
     /// Closes all now.
-    pub fn clear(&mut self) {
+    pub fn clear(&mut self, engine: &mut Engine) {
+        self.members.values_mut().for_each(|member| member.group.leave(engine));
         self.members.clear();
         self.under_way = 0;
     }
@@ -387,12 +427,10 @@ impl NodeMembers {
         let awaits = |member: &&mut NodeMember| {
             request.is_some() && member.pending.iter().any(|pending| pending.request == request)
         };
-        match self.members.values_mut().find(awaits) {
-            Some(member) => {
-                member.group.sleep(ANSWER_TIME);
-                engine.yield_core(); // which also checks peers now and then
-            }
-            None => engine.wait(ANSWER_TIME.as_nanos() as u64),
+        let member = self.members.values_mut().find(awaits);
+        match member.is_some_and(|member| member.group.sleep(ANSWER_TIME)) {
+            true => engine.yield_core(), // which also checks peers now and then
+            false => engine.wait(ANSWER_TIME.as_nanos() as u64),
         }
     }
 }

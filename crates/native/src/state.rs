@@ -97,6 +97,15 @@ pub(crate) struct Member {
     pub has_left: bool,
 }
 
+/// Node groups that a rank offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Offered {
+    /// Those of one node.
+    pub on_one_node: bool,
+    /// Those across nodes.
+    pub across_nodes: bool,
+}
+
 /// What the lock protects. The engine is dropped first: it has views of the memory below.
 pub(crate) struct Inner {
     pub engine: Engine,
@@ -104,8 +113,9 @@ pub(crate) struct Inner {
     pub peers: Vec<Peer>,
     /// The node of each rank. Equal numbers: they share memory.
     pub nodes: Vec<u64>,
-    /// This rank uses node groups, if all members of a group do (`FI_WEIR_COLLECTIVES`).
-    pub offers_node_groups: bool,
+    /// The nodes across which this rank uses node groups, if all members of a group do (`FI_WEIR_COLLECTIVES`,
+    /// `FI_WEIR_COLLECTIVES_ACROSS`).
+    pub offered: Offered,
     pub node_groups: NodeMembers,
     /// Node groups have failed, and their members by messages must learn it.
     failed: Vec<u32>,
@@ -143,12 +153,12 @@ fn number(index: u32, generation: u32) -> u64 {
 
 impl Inner {
     /// - `nodes`: the node of each rank.
-    pub fn new(engine: Engine, peers: Vec<Peer>, nodes: Vec<u64>, offers_node_groups: bool) -> Inner {
+    pub fn new(engine: Engine, peers: Vec<Peer>, nodes: Vec<u64>, offered: Offered) -> Inner {
         Inner {
             engine,
             peers,
             nodes,
-            offers_node_groups,
+            offered,
             node_groups: NodeMembers::new(),
             failed: Vec::new(),
             groups: BTreeMap::new(),
@@ -235,7 +245,8 @@ impl Inner {
 
     /// Handles what has arrived. Returns how much.
     pub fn progress(&mut self) -> usize {
-        let handled = self.engine.progress();
+        let sent_before = if self.node_groups.may_send() { self.advance_node_groups() } else { 0 };
+        let handled = sent_before + self.engine.progress();
         while let Some(completion) = self.engine.next_completion() {
             let index = completion.post.context as u32;
             let Some(&Slot { generation, about, .. }) = self.slots.get(index) else { continue };
@@ -243,6 +254,7 @@ impl Inner {
                 continue;
             }
             if let About::Group(group) = about {
+                self.engine.let_groups_leave();
                 self.ended_by_messages(group, completion.outcome);
             }
             end(&mut self.slots, index, completion.outcome);
@@ -263,9 +275,9 @@ impl Inner {
         if !self.node_groups.are_under_way() {
             return 0;
         }
-        let Inner { node_groups, slots, groups, peers, failed, .. } = self;
+        let Inner { engine, node_groups, slots, groups, peers, failed, .. } = self;
         let ended = |ended: NodeEnd| end_in_node(slots, groups, peers, ended);
-        let advanced = node_groups.advance(ended, |group| failed.push(group));
+        let advanced = node_groups.advance(engine, ended, |group| failed.push(group));
         if !failed.is_empty() {
             self.leave_failed();
         }
@@ -290,7 +302,7 @@ impl Inner {
 
     /// An operation of a group has ended that went by messages.
     fn ended_by_messages(&mut self, group: u32, outcome: Outcome) {
-        let Inner { node_groups, slots, groups, peers, .. } = self;
+        let Inner { engine, node_groups, slots, groups, peers, .. } = self;
         let Some(member) = groups.get_mut(&group) else { return };
         member.messages = member.messages.saturating_sub(1); // a join is not counted
         if let Outcome::Lost { peer, fault } = outcome {
@@ -298,7 +310,7 @@ impl Inner {
             // Behind all ranks: it is not known who.
             let lost = member.ranks.iter().position(is_lost).unwrap_or(member.ranks.len());
             let failure = GroupFailure { member: lost as u32, fault };
-            node_groups.fail(group, failure, |ended| end_in_node(slots, groups, peers, ended));
+            node_groups.fail(group, failure, engine, |ended| end_in_node(slots, groups, peers, ended));
         }
         if !self.failed.is_empty() {
             self.leave_failed();
@@ -558,7 +570,8 @@ impl Shared {
                 inner.pause(None);
             }
         }
-        inner.node_groups.clear(); // before the engine closes
+        let Inner { node_groups, engine, .. } = &mut inner;
+        node_groups.clear(engine); // before the engine closes
         let groups = inner.groups.values().filter(|group| !group.has_left).map(|group| group.number);
         let groups: Vec<u32> = groups.chain(inner.closing.drain(..)).collect();
         for group in groups {

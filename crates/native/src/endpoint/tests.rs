@@ -43,13 +43,25 @@ fn job_with<R: Send>(
     collectives: impl Fn(u32) -> bool,
     rank: impl Fn(Endpoint) -> R + Sync,
 ) -> Vec<R> {
-    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
-    let meeting = Meeting::of(size as usize);
+    let settings = |rank| Settings { collectives: collectives(rank), ..Settings::default() };
+    job_on(&vec![0; size as usize], automatic_progress, settings, rank)
+}
+
+/// The same for ranks on several nodes, which meet over UDP. `nodes`: the node of each rank.
+fn job_on<R: Send>(
+    nodes: &[usize],
+    automatic_progress: bool,
+    settings: impl Fn(u32) -> Settings,
+    rank: impl Fn(Endpoint) -> R + Sync,
+) -> Vec<R> {
+    let of_node = |_| tempfile::tempdir_in("/dev/shm").unwrap();
+    let directories: Vec<_> = (0..=nodes.iter().copied().max().unwrap_or(0)).map(of_node).collect();
+    let (meeting, size) = (Meeting::of(nodes.len()), nodes.len() as u32);
     std::thread::scope(|scope| {
         let start = |number: u32| {
             let (meeting, rank) = (&meeting, &rank);
-            let (shm_dir, collectives) = (directory.path().to_owned(), collectives(number));
-            let settings = Settings { shm_dir, collectives, ..Settings::default() };
+            let shm_dir = directories[nodes[number as usize]].path().to_owned();
+            let settings = Settings { shm_dir, net: Some("lo".into()), ..settings(number) };
             scope.spawn(move || {
                 let options = Options {
                     rank_and_size: Some((number, size)),
@@ -72,59 +84,73 @@ fn at(rank: u32, key: u64, offset: u64) -> Place {
 #[test]
 fn every_collective_operation_gives_what_a_plain_computation_does() {
     for (size, in_node) in [(1, true), (2, true), (3, false), (3, true), (5, false), (5, true)] {
-        job_with(
-            size,
-            false,
-            |_| in_node,
-            |endpoint| {
-                let world = endpoint.world().unwrap();
-                let rank = world.rank();
-                assert_eq!((rank, world.size()), (endpoint.rank(), size));
-                for count in [0_usize, 1, 7, 5000] {
-                    let vector = |rank: u32| -> Vec<f64> {
-                        (0..count).map(|place| (place as f64 + 0.1) * 10_f64.powi(4 * rank as i32)).collect()
-                    };
-                    let mine = vector(rank);
-                    let maximum: Vec<f64> = vector(size - 1);
-                    for root in 0..size {
-                        world.barrier().unwrap();
-                        let mut data = mine.clone();
-                        world.broadcast(root, &mut data).unwrap();
-                        assert_eq!(data, vector(root));
-                        let least = world.reduce(root, WordOperation::Min, &mine).unwrap();
-                        assert_eq!(least, (rank == root).then(|| vector(0)));
-                        let words: Vec<u32> = (0..count as u32).map(|place| place + rank).collect();
-                        let sum =
-                            world.start_reduce(root, WordOperation::Sum, &words).unwrap().wait().unwrap();
-                        let expected = |place: u32| (0..size).map(|rank| place + rank).sum::<u32>();
-                        assert_eq!(sum, (rank == root).then(|| (0..count as u32).map(expected).collect()));
-                    }
-                    assert_eq!(world.all_reduce(WordOperation::Max, &mine).unwrap(), maximum);
-                    let bytes: Vec<u16> = (0..count as u16).map(|place| place + rank as u16).collect();
-                    let all = world.all_gather(&bytes).unwrap();
-                    let expected =
-                        (0..size).flat_map(|rank| (0..count as u16).map(move |place| place + rank as u16));
-                    assert!(all.into_iter().eq(expected));
-                }
-                endpoint.close().unwrap();
-            },
-        );
+        job_with(size, false, |_| in_node, every_collective_operation);
     }
 }
 
 #[test]
-fn operations_under_way_together_keep_their_order() {
-    for in_node in [true, false] {
-        operations_under_way_together(in_node);
+fn every_collective_operation_gives_the_same_on_several_nodes() {
+    use AcrossHosts::{Never, WhereShared};
+    for (nodes, across, on_levels) in [
+        (&[0, 0, 1, 1, 0][..], WhereShared, 1),
+        (&[0, 1, 1], WhereShared, 1),
+        (&[0, 1, 2], WhereShared, 0),
+        (&[0, 1, 1, 0], Never, 0),
+    ] {
+        let settings = |_| Settings { collectives_across: across, ..Settings::default() };
+        job_on(nodes, false, settings, |endpoint| {
+            let found = endpoint.shared().with(|inner| Ok(inner.node_groups.on_levels())).unwrap();
+            assert_eq!(found, on_levels, "{nodes:?}, {across:?}");
+            every_collective_operation(endpoint);
+        });
     }
 }
 
-fn operations_under_way_together(in_node: bool) {
+fn every_collective_operation(endpoint: Endpoint) {
+    let world = endpoint.world().unwrap();
+    let rank = world.rank();
+    let size = world.size();
+    assert_eq!((rank, size), (endpoint.rank(), endpoint.size()));
+    for count in [0_usize, 1, 7, 5000] {
+        let vector = |rank: u32| -> Vec<f64> {
+            (0..count).map(|place| (place as f64 + 0.1) * 10_f64.powi(4 * rank as i32)).collect()
+        };
+        let mine = vector(rank);
+        let maximum: Vec<f64> = vector(size - 1);
+        for root in 0..size {
+            world.barrier().unwrap();
+            let mut data = mine.clone();
+            world.broadcast(root, &mut data).unwrap();
+            assert_eq!(data, vector(root));
+            let least = world.reduce(root, WordOperation::Min, &mine).unwrap();
+            assert_eq!(least, (rank == root).then(|| vector(0)));
+            let words: Vec<u32> = (0..count as u32).map(|place| place + rank).collect();
+            let sum = world.start_reduce(root, WordOperation::Sum, &words).unwrap().wait().unwrap();
+            let expected = |place: u32| (0..size).map(|rank| place + rank).sum::<u32>();
+            assert_eq!(sum, (rank == root).then(|| (0..count as u32).map(expected).collect()));
+        }
+        assert_eq!(world.all_reduce(WordOperation::Max, &mine).unwrap(), maximum);
+        let bytes: Vec<u16> = (0..count as u16).map(|place| place + rank as u16).collect();
+        let all = world.all_gather(&bytes).unwrap();
+        let expected = (0..size).flat_map(|rank| (0..count as u16).map(move |place| place + rank as u16));
+        assert!(all.into_iter().eq(expected));
+    }
+    endpoint.close().unwrap();
+}
+
+#[test]
+fn operations_under_way_together_keep_their_order() {
+    for (nodes, collectives) in [([0, 0, 0], true), ([0, 0, 0], false), ([1, 0, 1], true)] {
+        operations_under_way_together(&nodes, collectives);
+    }
+}
+
+fn operations_under_way_together(nodes: &[usize], collectives: bool) {
     const LONG: usize = 5000; // by messages, beside a node group too
-    job_with(
-        3,
+    job_on(
+        nodes,
         false,
-        |_| in_node,
+        |_| Settings { collectives, ..Settings::default() },
         |endpoint| {
             let world = endpoint.world().unwrap();
             let mut sums: Vec<Request<Vec<u64>>> = Vec::new();
@@ -560,30 +586,54 @@ fn members_use_a_node_group_if_all_can() {
 }
 
 #[test]
-fn sums_of_floats_have_the_same_bits_both_ways() {
-    let sums = [true, false].map(|in_node| {
-        job_with(
-            5,
-            false,
-            |_| in_node,
-            |endpoint| {
-                let world = endpoint.world().unwrap();
-                let rank = f64::from(endpoint.rank());
-                let sums = [1, 100, 5000].map(|count| {
-                    let vector: Vec<f64> = (0..count)
-                        .map(|place| (f64::from(place) + rank * 7.3).sin() * 10_f64.powf(rank))
-                        .collect();
-                    let all = world.all_reduce(WordOperation::Sum, &vector).unwrap();
-                    let at_root = world.reduce(3, WordOperation::Product, &vector).unwrap();
-                    let bits = |vector: Vec<f64>| vector.into_iter().map(f64::to_bits).collect::<Vec<_>>();
-                    (bits(all), at_root.map(bits))
-                });
-                endpoint.close().unwrap();
-                sums
-            },
-        )
+fn sums_of_floats_have_the_same_bits_in_messages_and_wherever_the_ranks_are() {
+    let sums = [([0; 5], true), ([0; 5], false), ([1, 0, 0, 1, 0], true)].map(|(nodes, collectives)| {
+        let settings = |_| Settings { collectives, ..Settings::default() };
+        job_on(&nodes, false, settings, |endpoint| {
+            let world = endpoint.world().unwrap();
+            let rank = f64::from(endpoint.rank());
+            let sums = [1, 100, 5000].map(|count| {
+                let vector: Vec<f64> = (0..count)
+                    .map(|place| (f64::from(place) + rank * 7.3).sin() * 10_f64.powf(rank))
+                    .collect();
+                let all = world.all_reduce(WordOperation::Sum, &vector).unwrap();
+                let at_root = world.reduce(3, WordOperation::Product, &vector).unwrap();
+                let bits = |vector: Vec<f64>| vector.into_iter().map(f64::to_bits).collect::<Vec<_>>();
+                (bits(all), at_root.map(bits))
+            });
+            endpoint.close().unwrap();
+            sums
+        })
     });
     assert_eq!(sums[0], sums[1]);
+    assert_eq!(sums[0], sums[2]);
+}
+
+/// Beside the first member of its node, and as that member.
+#[test]
+fn a_rank_that_closes_early_is_an_error_at_all_others_on_every_node() {
+    for nodes in [[0, 1, 0, 1], [0, 0, 0, 1], [1, 1, 0, 0]] {
+        let settings = |_| Settings { peer_timeout: Duration::from_secs(2), ..Settings::default() };
+        job_on(&nodes, false, settings, |endpoint| {
+            let world = endpoint.world().unwrap();
+            world.barrier().unwrap();
+            if endpoint.rank() == 3 {
+                let inner = endpoint.owner.0.with(|inner| {
+                    inner.groups.clear(); // as an error would, without waiting for the others
+                    Ok(())
+                });
+                inner.unwrap();
+                return endpoint.close().unwrap();
+            }
+            for _ in 0..2 {
+                let ended = world.all_reduce(WordOperation::Sum, &[1]);
+                assert!(matches!(ended, Err(Error::Lost { .. })), "{nodes:?}: {ended:?}");
+            }
+            let long = world.all_gather(&[1_u64; 5000]);
+            assert!(matches!(long, Err(Error::Lost { .. })), "{nodes:?}: by messages too: {long:?}");
+            endpoint.close().unwrap();
+        });
+    }
 }
 
 #[test]
