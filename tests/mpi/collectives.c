@@ -14,6 +14,8 @@
  *            operations in their own world and together
  *   die      the last rank kills itself before its operation NUMBER; the others get an error, write it to DIRECTORY/RANK,
  *            and end with status 3
+ *   killed   the last rank is killed (SIGKILL) NUMBER microseconds after all have begun operations of all kinds, which go on
+ *            until the others get an error, as with die
  *
  * Rank 0 prints `performed N`: the operations that groups have done there. N is -1 without libweir-mpi.so.
  */
@@ -25,6 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "collectives_rank.h"
@@ -507,6 +510,33 @@ static void die(int last) {
     }
 }
 
+static void kill_this_rank(int signal) {
+    (void)signal;
+    kill(getpid(), SIGKILL);
+}
+
+/* Operations of all kinds, with each rank as root, until one fails. */
+static void killed(int microseconds) {
+    enum { MOST_RANKS = 64 };
+    double share = rank, sum, mine[MOST_RANKS] = {0}, all[MOST_RANKS];
+    struct itimerval soon = {{0, 0}, {microseconds / 1000000, microseconds % 1000000}};
+    if (ranks > MOST_RANKS) MPI_Abort(MPI_COMM_WORLD, 2);
+    check(MPI_Barrier(MPI_COMM_WORLD));
+    if (rank == ranks - 1) {
+        signal(SIGALRM, kill_this_rank);
+        setitimer(ITIMER_REAL, &soon, NULL);
+    }
+    for (int now = 0;; now++) {
+        int root = now % ranks;
+        check(MPI_Barrier(MPI_COMM_WORLD));
+        check(MPI_Bcast(all, ranks, MPI_DOUBLE, root, MPI_COMM_WORLD));
+        check(MPI_Reduce(&share, &sum, 1, MPI_DOUBLE, MPI_SUM, root, MPI_COMM_WORLD));
+        check(MPI_Allreduce(&share, &sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD));
+        check(MPI_Allgather(&share, 1, MPI_DOUBLE, all, 1, MPI_DOUBLE, MPI_COMM_WORLD));
+        check(MPI_Alltoall(mine, 1, MPI_DOUBLE, all, 1, MPI_DOUBLE, MPI_COMM_WORLD));
+    }
+}
+
 static void add_and_wait(MPI_Comm comm) {
     int members, me, one = 1, sum = 0, from_last = -1;
     check(MPI_Comm_size(comm, &members));
@@ -556,6 +586,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(mode, "errors")) errors();
     else if (!strcmp(mode, "spawn")) spawn(argv);
     else if (!strcmp(mode, "die")) die(number);
+    else if (!strcmp(mode, "killed")) killed(number);
     else MPI_Abort(MPI_COMM_WORLD, 2);
     if (rank == 0 && !is_spawned) printf("performed %ld\n", performed());
     MPI_Finalize();

@@ -239,6 +239,19 @@ def test_a_killed_member_is_an_error_and_no_hang(tmp_path, private_shm, last, ca
     assert launch.shm_files(private_shm) == [], "mailboxes are left after the run"
 
 
+@pytest.mark.parametrize("microseconds", [1, 3000, 200_000])
+def test_a_rank_that_is_killed_at_any_moment_is_an_error_at_all_others(tmp_path, private_shm, microseconds):
+    """`kill -9` in the middle of operations of all kinds. The others end within the limit of the launcher."""
+    errors = tmp_path / "errors"
+    errors.mkdir()
+    words = launch.weir_run(4, [*OUTLIVED, *program("killed", microseconds, errors)], flags=ON)
+    outcome = launch.run(words, timeout=60)
+    assert outcome.status not in (0, None) and not outcome.leftovers, outcome
+    texts = {path.name: path.read_text() for path in errors.iterdir()}
+    assert texts == dict.fromkeys("012", "Process failed"), outcome
+    assert "rank 3 of the communicator has failed: its process has ended" in outcome.output, outcome
+
+
 LATE = """
 import time
 from mpi4py import MPI

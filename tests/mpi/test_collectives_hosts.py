@@ -110,6 +110,32 @@ def test_a_killed_rank_is_an_error_at_all_others_and_no_hang(hosts, tmp_path, co
     assert re.search(r"weir: MPI_\w+: rank \d of the communicator", outcome.output), outcome
 
 
+@pytest.mark.parametrize("microseconds", [1, 5000, 300_000])
+def test_a_rank_that_is_killed_at_any_moment_is_an_error_at_all_others(hosts, tmp_path, microseconds):
+    """`kill -9` in the middle of operations of all kinds, beside the participant of its host."""
+    errors = tmp_path / "errors"
+    errors.mkdir()
+    words = [*OUTLIVED, *program("killed", microseconds, errors)]
+    outcome = run(hosts(2), "mpich", 4, words, timeout=60, FI_WEIR_PEER_TIMEOUT_S="2")
+    assert outcome.status not in (0, None) and not outcome.leftovers, outcome
+    texts = {path.name: path.read_text() for path in errors.iterdir()}
+    assert texts == dict.fromkeys("012", "Process failed"), outcome
+
+
+def test_ranks_that_share_a_host_use_groups_across_hosts_by_default(hosts, tmp_path):
+    """`auto`: not with one rank on each host, whose messages cost no more."""
+    two = hosts(2)
+    (two.state / "hostfile").write_text("h1\nh2\n")
+    for ranks, done in [(4, 41), (2, 0)]:
+        report = tmp_path / f"report{ranks}.json"
+        words = [launch.WEIR, "run", "-n", ranks, "--mpi", launch.mpiexec("mpich"), "--hosts", two.state / "hostfile",
+                 "--json", report, "--", *program("loops", 20)]
+        outcome = launch.run(two.words(netns.LOGIN, words), timeout=60, env=two.login_environment())
+        assert outcome.ok and performed(outcome) == done, outcome
+        counts = [(rank["operations_across"], rank["group_operations"]) for rank in launch.read_report(report)["ranks"]]
+        assert counts == [(done, 0)] * ranks, outcome
+
+
 def test_the_report_counts_operations_across_hosts(hosts, tmp_path):
     two, report = hosts(2), tmp_path / "report.json"
     (two.state / "hostfile").write_text("h1\nh2\n")
