@@ -67,8 +67,8 @@ impl Membership {
         }
     }
 
-    /// What stands for an operation by messages, in the order of the group: no operation of this interface looks so. `None`: nothing
-    /// does.
+    /// What stands for an operation by messages, in the order of the group: no operation of this interface looks so. `None`:
+    /// nothing does.
     pub fn mark(&self) -> Option<Operation> {
         match self {
             Membership::Node(_) => Some(Operation::AllToAll { bytes: 0 }),

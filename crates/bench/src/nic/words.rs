@@ -108,8 +108,8 @@ pub fn by_kernel(
     })
 }
 
-/// What any program of another host takes at least: the time of a request that the least program there sends back, and that of the
-/// asker's host drops. All of it runs inside the asker's call. Unit: ns.
+/// What any program of another host takes at least: the time of a request that the least program there sends back, and that
+/// of the asker's host drops. All of it runs inside the asker's call. Unit: ns.
 ///
 /// # Errors
 /// [`Failure`].
