@@ -16,7 +16,8 @@ use crate::time::Instant;
 /// Datagrams after which an acknowledgement leaves within a batch. It names 65 numbers.
 const MAX_UNACKNOWLEDGED: u32 = 64;
 /// Datagrams after which it leaves when a batch has been read: half of what the peer may have under way, within these bounds.
-const READ_UNACKNOWLEDGED: (u32, u32) = (LEAST_GRANT as u32 / 2, 48);
+/// A message of 64 KiB has fewer, so its answer takes the acknowledgement along.
+const READ_UNACKNOWLEDGED: (u32, u32) = (LEAST_GRANT as u32 / 2, 56);
 /// The upper bound while several peers flood this end. Each acknowledgement wakes a sender, which then sends so many.
 const CROWDED_UNACKNOWLEDGED: u32 = 128;
 /// The longest time that an acknowledgement waits then, beside the usual one. Unit: ns.

@@ -297,7 +297,7 @@ fn a_peer_gets_an_acknowledgement_before_it_has_used_up_its_grant() {
         let config = ReliabilityConfig { is_lossless, ..ReliabilityConfig::default() };
         let mut bench = Bench::open_with(config);
         let mut next = 0..;
-        for (granted, batches) in [(u32::from(LEAST_GRANT), 4), (40, 20), (256, 48), (1, 4)] {
+        for (granted, batches) in [(u32::from(LEAST_GRANT), 4), (40, 20), (256, 56), (1, 4)] {
             bench.path.granted(granted);
             let positions = (&mut next).take(batches);
             let bare: Vec<usize> = positions.map(|at| bare_count(&bench.bundle_arrives(at))).collect();
@@ -309,17 +309,17 @@ fn a_peer_gets_an_acknowledgement_before_it_has_used_up_its_grant() {
 #[test]
 fn the_answer_to_many_bundles_takes_their_acknowledgement_along() {
     let mut bench = Bench::open();
-    let bare: usize = (0..48).map(|at| bare_count(&bench.bundle_arrives_unread(at))).sum();
+    let bare: usize = (0..56).map(|at| bare_count(&bench.bundle_arrives_unread(at))).sum();
     assert_eq!(bare, 0, "nobody has read them");
     let calls = bench.submit();
-    assert!(matches!(calls[..], [Call::Transmit(Header { acknowledged: 48, .. }, Some(_))]), "{calls:?}");
+    assert!(matches!(calls[..], [Call::Transmit(Header { acknowledged: 56, .. }, Some(_))]), "{calls:?}");
     bench.path.bundles_read(bench.now, &mut bench.calls);
     assert_eq!(bench.take(), []);
     // Without an answer it leaves alone. What is missing is said before anything is read.
-    (48..96).for_each(|at| assert_eq!(bare_count(&bench.bundle_arrives_unread(at)), 0));
+    (56..112).for_each(|at| assert_eq!(bare_count(&bench.bundle_arrives_unread(at)), 0));
     bench.path.bundles_read(bench.now, &mut bench.calls);
     assert_eq!(bare_count(&bench.take()), 1);
-    assert_eq!(bare_count(&bench.bundle_arrives_unread(97)), 1);
+    assert_eq!(bare_count(&bench.bundle_arrives_unread(113)), 1);
 }
 
 #[test]
