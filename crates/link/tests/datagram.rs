@@ -334,26 +334,6 @@ fn the_first_datagrams_leave_while_others_are_sealed() {
 }
 
 #[test]
-fn the_answer_to_64_kib_takes_their_acknowledgement_along() {
-    let switch = Switch::new(1, quiet());
-    let (mut a, mut b) = pair(&switch);
-    let (to_b, to_a) = (a.peer(&b.link.address()), b.peer(&a.link.address()));
-    for _ in 0..3 {
-        send_in_parts(&mut a, to_b, 16, 4096);
-        a.poll();
-        switch.advance(10 * MICROSECOND);
-        let before = switch.counters().sent;
-        b.poll();
-        b.link.transmit(to_a, &Packet::new(Body::Credit, 0), None).expect("room");
-        b.poll();
-        assert_eq!(switch.counters().sent - before, 1);
-        switch.advance(10 * MICROSECOND);
-        a.poll();
-        assert_eq!(a.link.unacknowledged_packets(), 0);
-    }
-}
-
-#[test]
 fn a_silent_peer_is_lost_at_the_limit() {
     let switch = Switch::new(1, quiet());
     let (mut a, b) = pair(&switch);
