@@ -135,9 +135,10 @@ impl<L: Link> Engine<L> {
         self.look_at_networks();
     }
 
-    /// Whether admission holds back a complete message to `to`. Behind an incomplete one, the program has to poll anyway.
+    /// Whether admission holds back a complete message to `to`, also behind incomplete ones: the program may wait for those
+    /// later, after something that depends on the complete one.
     fn is_held_back_complete(&self, to: Peer) -> bool {
-        self.machine.first_waiting_is_complete(to) && self.io.link.is_held_back(to)
+        self.io.link.is_held_back(to) && self.machine.has_complete_waiting(to)
     }
 
     #[cold]

@@ -175,17 +175,17 @@ fn a_rank_that_stops_with_tokens_does_not_stop_the_others_of_its_node() {
     nodes.switch.cut(1);
 }
 
-/// The program of the sender never polls again: with Open MPI it may wait in its launcher for what the receiver does then.
-#[test]
-fn injected_messages_that_admission_holds_back_leave_without_another_call() {
+/// Sends three messages of which those with `injected` are complete at once. The program of the sender never polls again: with
+/// Open MPI it may wait in its launcher for what the receiver does then.
+fn leave_without_another_call(injected: [bool; 3]) {
     let nodes = Nodes::new();
     let (mut sender, mut receiver) = (nodes.open(0, Admission::Rate, 1), nodes.open(1, Admission::Rate, 2));
     nodes.send(&mut sender, &mut receiver, 1);
     let (to, from) = (sender.peer(&receiver.address()), receiver.peer(&sender.address()));
     let (payload, into) = (payload_of(1), OwnedMemory::new(2000));
-    for _ in 0..3 {
+    for inject in injected {
         let (space, level, memory) = (Space::Tagged, SendLevel::Buffered, payload.view());
-        let arguments = SendArguments { to, space, tag: 0, data: None, level, memory, inject: true };
+        let arguments = SendArguments { to, space, tag: 0, data: None, level, memory, inject };
         sender.send(Post::default(), arguments).expect("taken");
         let pattern = Pattern { space, from: Some(from), tag: 0, ignore: 0 };
         receiver.receive(Post::default(), pattern, into.view(), None).expect("taken");
@@ -202,4 +202,15 @@ fn injected_messages_that_admission_holds_back_leave_without_another_call() {
         sender.link().network_report().is_some_and(|report| report.gate_waits > 0),
         "nothing was held back"
     );
+}
+
+#[test]
+fn injected_messages_that_admission_holds_back_leave_without_another_call() {
+    leave_without_another_call([true; 3]);
+}
+
+/// The program waits for the first two when it has returned from its launcher.
+#[test]
+fn an_injected_message_behind_incomplete_ones_leaves_without_another_call() {
+    leave_without_another_call([false, false, true]);
 }

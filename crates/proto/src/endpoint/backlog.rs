@@ -269,6 +269,11 @@ impl Backlog {
         self.entries.back_mut()
     }
 
+    /// Whether an entry is complete for the program. The last ones are looked at first.
+    pub fn has_complete(&self) -> bool {
+        self.entries.iter().rev().any(|entry| entry.is_completed() || entry.is_bounced())
+    }
+
     /// All entries. An event that ends one operation must not visit them.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &BacklogEntry> {
         self.visit_all();

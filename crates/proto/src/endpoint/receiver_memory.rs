@@ -139,11 +139,10 @@ impl Paths {
         pending.map_or(0, |pending| pending.bounce_buffers)
     }
 
-    /// Whether the first of what waits to leave to `to` is complete for the program.
-    pub(super) fn first_waiting_is_complete(&self, to: Peer) -> bool {
+    /// Whether something that waits to leave to `to` is complete for the program.
+    pub(super) fn has_complete_waiting(&self, to: Peer) -> bool {
         let pending = self.peers.full_entry(to.0 as usize).and_then(|state| state.pending.as_deref());
-        let first = pending.and_then(|pending| pending.backlog.front());
-        first.is_some_and(|entry| entry.is_completed() || entry.is_bounced())
+        pending.is_some_and(|pending| pending.backlog.has_complete())
     }
 
     #[inline]

@@ -125,9 +125,10 @@ impl Endpoint {
         self.paths.bounce_buffers_for(to)
     }
 
-    /// Whether the first of what waits to leave to `to` is complete for the program, which need not call again for it.
-    pub fn first_waiting_is_complete(&self, to: Peer) -> bool {
-        self.paths.first_waiting_is_complete(to)
+    /// Whether something that waits to leave to `to` is complete for the program, which need not call again for it. Cheap just
+    /// after such a message was posted.
+    pub fn has_complete_waiting(&self, to: Peer) -> bool {
+        self.paths.has_complete_waiting(to)
     }
 
     /// Whether [`crate::Event::Idle`] might send acknowledgements or credits.
