@@ -55,10 +55,10 @@ pub enum OpenError {
         /// The value of `FI_WEIR_FLOW`.
         scheme: &'static str,
     },
-    /// Endpoints of a core provider cannot send for each other.
+    /// Endpoints of this core provider cannot send for each other: nothing says which of its addresses are on one host.
     #[error(
         "FI_WEIR_ADMIT={}: with FI_WEIR_LINK=ofi:{provider}, allowed are off, rate, token, auto; ranks send for each \
-             other over udp only", admission.word()
+             other over udp, and over core providers whose addresses are those of sockets, such as tcp", admission.word()
     )]
     Admission {
         /// `FI_WEIR_ADMIT`.
@@ -160,9 +160,7 @@ impl Network {
         let limit_ns = settings.peer_timeout.as_nanos() as u64;
         if let Some(provider) = settings.links.core_provider() {
             let admission = settings.admission;
-            if admission.has_proxy() {
-                return Err(OpenError::Admission { admission, provider: provider.to_owned() });
-            }
+            let has_proxy = admission.has_proxy();
             // What the core reads and writes by itself, nothing protects.
             let access = match settings.protection {
                 _ if !settings.cross_memory => CoreAccess::Packets,
@@ -170,7 +168,10 @@ impl Network {
                 Protection::Authenticate | Protection::Encrypt => CoreAccess::Large,
             };
             let endpoint = open_core(provider, net.as_deref(), access)?;
-            let network = OfiNetwork::open(endpoint, &OfiOptions { ports, limit_ns })?;
+            let network = OfiNetwork::open(endpoint, &OfiOptions { ports, limit_ns, has_proxy })?;
+            if has_proxy && network.domain().is_none() {
+                return Err(OpenError::Admission { admission, provider: provider.to_owned() });
+            }
             return Ok(Network::Ofi(Box::new(network)));
         }
         let buffer_bytes = settings.socket_buffer_bytes as usize;
@@ -199,7 +200,8 @@ impl Network {
             }
             Network::Ofi(network) => {
                 let options = DatagramOptions { most_copies: OFI_COPIES, ..options };
-                helped(&base, *network, options, (gate, None))
+                let proxy = settings.send_proxy(others, network.domain());
+                helped(&base, *network, options, (gate, proxy))
             }
         }
     }

@@ -8,9 +8,12 @@ mod faults;
 use exchange::{AnyEngine, exchange};
 use faults::{directory, settings};
 use weir_engine::Engine;
-use weir_engine::config::{LinkChoice, Settings};
+use std::net::Ipv4Addr;
+use weir_engine::config::{Admission, LinkChoice, Settings};
+use weir_engine::job::Job;
 use weir_link::ofi::exchange::Exchange;
 use weir_link::ofi::{CoreAccess, CoreEndpoint, CoreError, MESSAGE_BYTES};
+use weir_link::shm::node_segment::JobKey;
 use weir_link::{LinkKind, Protection};
 use weir_proto::Scheme;
 
@@ -119,6 +122,50 @@ fn a_program_without_libfabric_has_no_core_provider() {
     let settings = Settings { links: LinkChoice::Ofi(String::from("tcp")), ..settings };
     let error = Engine::open(&settings, 2, false).err().expect("a refusal").to_string();
     assert_eq!(error, "FI_WEIR_LINK: ofi:tcp needs a program that uses libfabric");
+}
+
+/// Endpoints 0 and 1 are on one host, endpoint 2 is on another. Packets carry everything.
+#[test]
+fn ranks_send_for_each_other_over_a_core_whose_names_are_those_of_sockets() {
+    for admission in [Admission::Proxy, Admission::ProxyToken] {
+        let (node, other_node) = (directory(), directory());
+        let core = Exchange::new(4, 64, MESSAGE_BYTES);
+        let hosts = [(&node, 2), (&node, 2), (&other_node, 3)];
+        let open = |(port, (directory, host)): (u16, (&tempfile::TempDir, u8))| {
+            let settings = Settings {
+                links: LinkChoice::SharedMemoryAndOfi(String::from("exchange")),
+                admission,
+                admission_tokens: 3,
+                cross_memory: false,
+                ..settings(directory, Scheme::Demand, BUDGET_BYTES)
+            };
+            let open_core = |_: &str, _: Option<&str>, _| -> Result<Box<dyn CoreEndpoint>, CoreError> {
+                Ok(Box::new(core.open_on(Ipv4Addr::new(127, 0, 0, host), port)))
+            };
+            let job = Job::from(3).with_key(JobKey::new(&"a job"));
+            let engine = Engine::open_in_libfabric(&settings, job, false, &open_core).expect("an endpoint");
+            Box::new(engine) as Box<dyn AnyEngine>
+        };
+        let engines = (1..).zip(hosts).map(open).collect();
+        exchange(engines, &[(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)]);
+    }
+}
+
+#[test]
+fn ranks_do_not_send_for_each_other_over_a_core_whose_names_do_not_say_the_host() {
+    let directory = directory();
+    let settings = Settings {
+        links: LinkChoice::Ofi(String::from("exchange")),
+        admission: Admission::ProxyToken,
+        ..settings(&directory, Scheme::Demand, BUDGET_BYTES)
+    };
+    let core = Exchange::new(5, 64, MESSAGE_BYTES);
+    let open_core = |_: &str, _: Option<&str>, _| -> Result<Box<dyn CoreEndpoint>, CoreError> {
+        Ok(Box::new(core.open(1)))
+    };
+    let error = Engine::open_in_libfabric(&settings, 2, false, &open_core).err().expect("a refusal").to_string();
+    let begin = "FI_WEIR_ADMIT=proxy,token: with FI_WEIR_LINK=ofi:exchange, allowed are off, rate, token, auto; ";
+    assert!(error.starts_with(begin), "{error}");
 }
 
 #[test]

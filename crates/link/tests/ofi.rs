@@ -27,7 +27,7 @@ const LIMIT_NS: u64 = 1_000_000_000;
 type End = ends::End<OfiNetwork>;
 
 fn network(endpoint: impl CoreEndpoint + 'static) -> OfiNetwork {
-    let options = OfiOptions { ports: None, limit_ns: LIMIT_NS };
+    let options = OfiOptions { ports: None, limit_ns: LIMIT_NS, has_proxy: false };
     OfiNetwork::open(Box::new(endpoint), &options).expect("a network")
 }
 
@@ -278,7 +278,7 @@ fn what_does_not_fit_is_refused_by_name() {
     let refusal = |bytes: &[u8], longest| {
         let name = CoreName { format: NameFormat::Other, bytes: bytes.to_vec() };
         let endpoint = Odd(Exchange::new(1, 8, 2048).open(1), name, longest);
-        let options = OfiOptions { ports: None, limit_ns: LIMIT_NS };
+        let options = OfiOptions { ports: None, limit_ns: LIMIT_NS, has_proxy: false };
         OfiNetwork::open(Box::new(endpoint), &options).err().expect("a refusal").to_string()
     };
     assert_eq!(

@@ -1,5 +1,5 @@
 //! A core provider inside the process, for tests ([`Exchange`]): it delivers every message, in any order, and can be short of
-//! room. Names are numbers.
+//! room. Names are numbers, or those of sockets with the number as port ([`Exchange::open_on`]).
 //!
 //! ```text
 //! Exchange::new(seed, 4, 2048)    open(1), open(2)
@@ -18,6 +18,7 @@ use crate::event_descriptor::EventDescriptor;
 use crate::memory::UserMemory;
 use crate::{LocalHandle, PeerAccess};
 use std::collections::{BTreeMap, VecDeque};
+use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_proto::{Direction, RemoteAddress};
@@ -125,6 +126,15 @@ impl Exchange {
         self.open_desk(number, Some(Arc::new(EventDescriptor::open().expect("a descriptor"))))
     }
 
+    /// As [`Exchange::open`], with the name of a socket on the host with this address. The number is the port.
+    pub fn open_on(&self, host: Ipv4Addr, port: u16) -> ExchangeEndpoint {
+        let mut endpoint = self.open(port.into());
+        let family = (libc::AF_INET as u16).to_ne_bytes();
+        let bytes = [&family[..], &port.to_be_bytes(), &host.octets(), &[0; 8]].concat();
+        endpoint.name = CoreName { format: NameFormat::Socket, bytes };
+        endpoint
+    }
+
     fn open_desk(&self, number: u64, descriptor: Option<Arc<EventDescriptor>>) -> ExchangeEndpoint {
         let desk = Desk { descriptor: descriptor.clone(), ..Desk::default() };
         self.state().desks.insert(number, desk);
@@ -229,6 +239,10 @@ impl CoreEndpoint for ExchangeEndpoint {
     }
 
     fn address_of(&mut self, name: &[u8]) -> Option<CoreAddress> {
+        if self.name.format == NameFormat::Socket {
+            let port = name.get(2..)?.first_chunk()?;
+            return Some(CoreAddress(u16::from_be_bytes(*port).into()));
+        }
         let name: [u8; NAME_BYTES] = name.try_into().ok()?;
         Some(CoreAddress(u64::from_le_bytes(name)))
     }

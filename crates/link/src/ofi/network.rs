@@ -7,7 +7,7 @@ use super::core_endpoint::{CoreAddress, CoreEndpoint, CoreError, CoreName, NameF
 use super::place::{MOST_PART_BYTES, OfiPlace};
 use crate::copy::copy_slice;
 use crate::datagram::network::{
-    BATCH_DATAGRAMS, Batch, DatagramNetwork, LargeMessages, NetworkMemory, Received, Traffic,
+    BATCH_DATAGRAMS, Batch, DatagramNetwork, LargeMessages, NetworkMemory, Received, Traffic, domain_of,
 };
 use crate::event_descriptor::EventDescriptor;
 use crate::socket_watch::SocketWatch;
@@ -37,6 +37,9 @@ pub struct OfiOptions {
     pub ports: Option<RangeInclusive<u16>>,
     /// The time after which the link gives a silent peer up. Unit: ns.
     pub limit_ns: u64,
+    /// Endpoints of a host send for each other ([`SendProxy`](crate::datagram::SendProxy)). The core delivers what it has taken as
+    /// long as its process lives, so what a server had taken for another endpoint is lost if it dies, and is sent again.
+    pub has_proxy: bool,
 }
 
 /// A peer of the core.
@@ -64,6 +67,7 @@ pub struct OfiNetwork {
     /// The core's endpoint is closed, because it did not end a copy with a lost peer.
     pub(super) is_closed: bool,
     witness: Option<Witness>,
+    has_proxy: bool,
     /// The last look found as much as it could.
     has_more: bool,
     bell: Arc<NetworkBell>,
@@ -106,6 +110,7 @@ impl OfiNetwork {
             longest_large: 0,
             is_closed: false,
             witness: witness.transpose().map_err(failed("listen"))?,
+            has_proxy: options.has_proxy,
             has_more: false,
             bell: Arc::new(NetworkBell(EventDescriptor::open().map_err(failed("eventfd"))?)),
             owners_bell: None,
@@ -205,7 +210,17 @@ impl DatagramNetwork for OfiNetwork {
     }
 
     fn is_lossless(&self) -> bool {
-        true
+        !self.has_proxy
+    }
+
+    /// The place of another endpoint of that host, if names are those of sockets. Elsewhere nobody knows.
+    fn is_same_host(&self, one: OfiPlace, other: OfiPlace) -> bool {
+        one == other || one.ip().is_some_and(|ip| other.ip() == Some(ip))
+    }
+
+    fn domain(&self) -> Option<u64> {
+        let ip = self.endpoint.name().ip()?;
+        domain_of((self.endpoint.provider(), ip))
     }
 
     fn buffered_datagrams(&self) -> Option<u64> {

@@ -96,6 +96,11 @@ impl OfiPlace {
         }
     }
 
+    /// The IP address of its host, where names are those of sockets.
+    pub(super) fn ip(&self) -> Option<IpAddr> {
+        self.witness_without_zone().map(|witness| witness.ip())
+    }
+
     fn witness_without_zone(&self) -> Option<SocketAddr> {
         let (octets, ports) = self.part().split_last_chunk::<4>()?;
         let address: IpAddr = match self.part().len() {

@@ -11,7 +11,7 @@ use super::partner::{Change, Choice};
 use super::ports::{self, Sockets};
 use super::turns::{Turns, Which};
 use super::witness::Witness;
-use crate::datagram::network::{BATCH_DATAGRAMS, Batch, DatagramNetwork, Received, Traffic};
+use crate::datagram::network::{BATCH_DATAGRAMS, Batch, DatagramNetwork, Received, Traffic, domain_of};
 use crate::event_descriptor::EventDescriptor;
 use crate::socket_watch::SocketWatch;
 use crate::{Bell, LinkKind};
@@ -20,7 +20,6 @@ use quinn_udp::{EcnCodepoint, Transmit, UdpSocketState};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use std::cell::Cell;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::AsFd;
@@ -420,10 +419,7 @@ impl DatagramNetwork for UdpNetwork {
 
     /// The network namespace and the local address.
     fn domain(&self) -> Option<u64> {
-        let namespace = rustix::fs::stat("/proc/self/ns/net").ok()?;
-        let mut hasher = DefaultHasher::new();
-        (namespace.st_dev, namespace.st_ino, self.local.ip()).hash(&mut hasher);
-        Some(hasher.finish().max(1))
+        domain_of(self.local.ip())
     }
 
     fn traffic(&self) -> Traffic {
