@@ -92,12 +92,13 @@ def test_one_rank_of_a_host_sends_for_the_others_with_and_without_tokens(tmp_pat
         assert sample["per_s"] > 0 and (sample["most_held"] > 0) == (mechanism == "proxy-token"), (traffic, size, mechanism, sample)
 
 
-def test_a_report_says_how_many_datagrams_another_rank_has_sent(hosts, tmp_path):
+@pytest.mark.parametrize("link", ["udp", "ofi:tcp"])
+def test_a_report_says_how_many_datagrams_another_rank_has_sent(hosts, tmp_path, link):
     two, report = hosts(2), tmp_path / "report.json"
     (two.state / "hostfile").write_text("h1\nh2\n")
     program = [launch.compile_c(launch.ROOT / "tests/mpi/congestion.c"), "random", "0.5", "3", "32", "2048"]
     words = two.words(netns.LOGIN, [launch.WEIR, "run", "-n", "6", "--hosts", two.state / "hostfile", "--set", "FI_WEIR_ADMIT=proxy",
-                                    "--json", report, "--", *program])
+                                    "--set", f"FI_WEIR_LINK=shm,{link}", "--json", report, "--", *program])
     outcome = launch.run(words, timeout=60, env=two.login_environment())
     assert outcome.ok, outcome
     network = launch.read_report(report)["total"]["network"]
@@ -113,14 +114,15 @@ def until(done, seconds, what):
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("admission, by, times", [("auto", signal.SIGKILL, "1.5 3"), ("proxy", signal.SIGKILL, "0.8 1"),
-                                                  ("proxy,token", signal.SIGSTOP, "0.8 1")])
-def test_nobody_waits_for_ever_for_a_rank_that_was_killed_or_stopped(hosts, tmp_path, admission, by, times):
+@pytest.mark.parametrize("admission, link, by, times", [
+    ("auto", "udp", signal.SIGKILL, "1.5 3"), ("proxy", "udp", signal.SIGKILL, "0.8 1"), ("proxy", "ofi:tcp", signal.SIGKILL, "0.8 1"),
+    ("proxy,token", "udp", signal.SIGSTOP, "0.8 1")])
+def test_nobody_waits_for_ever_for_a_rank_that_was_killed_or_stopped(hosts, tmp_path, admission, link, by, times):
     """Two ranks of a host share four tokens, or send for each other. One ends or stops in the middle of its messages. The launcher ends nobody.
 
     MPICH ends ranks with an error when a peer is lost. What a rank does whose MPI goes on is in crates/engine/tests/admission.rs.
     """
-    settings = {"FI_WEIR_ADMIT": admission, "FI_WEIR_ADMIT_TOKENS": "4", "FI_WEIR_ADMIT_THRESHOLDS": "udp:2048:1:4"}
+    settings = {"FI_WEIR_LINK": f"shm,{link}", "FI_WEIR_ADMIT": admission, "FI_WEIR_ADMIT_TOKENS": "4", "FI_WEIR_ADMIT_THRESHOLDS": "udp:2048:1:4"}
     program = launch.compile_c(launch.ROOT / "tests/mpi/tokens.c")
     words, env = hosts(2).mpiexec("mpich", 4, ["sh", "-c", f"exec {program} {times} {int(by)} > {tmp_path}/out.$PMI_RANK 2>&1"], per_host=2,
                                   settings=settings)

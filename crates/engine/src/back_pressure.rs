@@ -42,6 +42,8 @@ const MAX_WAIT_FAR: Duration = Duration::from_millis(1);
 const MAX_CONTACT_WAIT: Duration = Duration::from_millis(20);
 /// Longest wait of a complete message for admission: ten times what tokens stay with ranks that do nothing.
 const MAX_ADMISSION_WAIT: Duration = Duration::from_nanos(10 * HOLD_NS);
+/// Polls of that wait at least: a rank that gets no core for so long has not looked.
+const LEAST_ADMISSION_POLLS: u32 = 32;
 /// Some intervals of looks at networks of a busy endpoint (`weir_link::links`).
 const LOOK_TIME: Duration = Duration::from_micros(10);
 /// Empty polls before the sender yields the core, with more ranks than cores, or if the receiver is on another host.
@@ -131,7 +133,9 @@ impl<L: Link> Engine<L> {
         // Other threads may wait for the lock that this one holds.
         let of_threads = if self.single_threaded { MAX_ADMISSION_WAIT } else { self.waiting.longest_sleep() };
         let max_wait = MAX_ADMISSION_WAIT.min(of_threads);
-        self.wait_at_most(max_wait, true, |engine| !engine.is_held_back_complete(to));
+        self.wait_at_most((max_wait, LEAST_ADMISSION_POLLS), true, |engine| {
+            !engine.is_held_back_complete(to)
+        });
         self.look_at_networks();
     }
 
@@ -143,7 +147,7 @@ impl<L: Link> Engine<L> {
 
     #[cold]
     fn wait_for_contact(&mut self, to: Peer) {
-        self.wait_at_most(MAX_CONTACT_WAIT, false, |engine| !engine.machine.is_connecting(to));
+        self.wait_at_most((MAX_CONTACT_WAIT, 0), false, |engine| !engine.machine.is_connecting(to));
         self.look_at_networks();
         self.contact.waited(!self.machine.is_connecting(to));
     }
@@ -159,7 +163,7 @@ impl<L: Link> Engine<L> {
         };
         // Other threads may wait for the lock that this one holds.
         let max_wait = max_wait.min(self.waiting.longest_sleep());
-        self.wait_at_most(max_wait, is_far, |engine| {
+        self.wait_at_most((max_wait, 0), is_far, |engine| {
             engine.machine.bounce_buffers_for(to) <= RESUME_BOUNCE_BUFFERS
         });
         // Other receivers may have taken something meanwhile, which says nothing about this one.
@@ -177,14 +181,21 @@ impl<L: Link> Engine<L> {
         self.progress(); // at that time it looks, however long this thread had no core
     }
 
-    /// Polls until `is_over`, or for `max_wait`. `yields`: without a sleep, which would cost a wake-up for a few messages.
-    fn wait_at_most(&mut self, max_wait: Duration, yields: bool, is_over: impl Fn(&Self) -> bool) {
+    /// Polls until `is_over`, or for `max_wait`, but at least so many times. `yields`: without a sleep, which would cost a
+    /// wake-up for a few messages.
+    fn wait_at_most(
+        &mut self,
+        (max_wait, least_polls): (Duration, u32),
+        yields: bool,
+        is_over: impl Fn(&Self) -> bool,
+    ) {
         let began = Clock::now();
-        let mut polls = 0;
+        let (mut polls, mut empty) = (0, 0);
         loop {
+            polls += 1;
             if self.progress() == 0 {
-                polls += 1;
-                if polls <= POLLS_BEFORE_YIELD || !(yields || self.oversubscribed) {
+                empty += 1;
+                if empty <= POLLS_BEFORE_YIELD || !(yields || self.oversubscribed) {
                     std::hint::spin_loop();
                 } else if yields {
                     weir_link::cores::yield_now();
@@ -192,7 +203,7 @@ impl<L: Link> Engine<L> {
                     self.sleep_or_yield(max_wait.saturating_sub(began.elapsed()).as_nanos() as u64);
                 }
             }
-            if is_over(self) || began.elapsed() >= max_wait {
+            if is_over(self) || (polls >= least_polls && began.elapsed() >= max_wait) {
                 break;
             }
         }

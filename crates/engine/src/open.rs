@@ -133,8 +133,8 @@ impl Engine {
         let mut job = job.into();
         job.has_network = settings.links.has_network(job.spans_nodes());
         let settings = &settings.among(&job);
-        let network = if job.has_network { Some(Network::open(settings, open_core)?) } else { None };
         let ranks = job.near_ranks();
+        let network = if job.has_network { Some(Network::open(settings, ranks, open_core)?) } else { None };
         Engine::open_over(settings, job, several_threads, |shm, node| {
             let gate = network.as_ref().and_then(|_| settings.send_gate(node.as_ref(), ranks));
             // Nobody sends for a rank that is alone on its node.
@@ -152,7 +152,7 @@ enum Network {
 }
 
 impl Network {
-    fn open(settings: &Settings, open_core: OpenCore<'_>) -> Result<Network, OpenError> {
+    fn open(settings: &Settings, ranks: u32, open_core: OpenCore<'_>) -> Result<Network, OpenError> {
         if !settings.scheme.grants() {
             return Err(OpenError::Scheme { scheme: settings.scheme.name() });
         }
@@ -161,9 +161,9 @@ impl Network {
         if let Some(provider) = settings.links.core_provider() {
             let admission = settings.admission;
             let has_proxy = admission.has_proxy();
-            // What the core reads and writes by itself, nothing protects.
+            // What the core reads and writes by itself, nothing protects, and nothing holds back.
             let access = match settings.protection {
-                _ if !settings.cross_memory => CoreAccess::Packets,
+                _ if !settings.cross_memory || settings.holds_packets_back(ranks) => CoreAccess::Packets,
                 Protection::Off => CoreAccess::Memory,
                 Protection::Authenticate | Protection::Encrypt => CoreAccess::Large,
             };

@@ -179,7 +179,12 @@ fn a_rank_that_stops_with_tokens_does_not_stop_the_others_of_its_node() {
 /// Open MPI it may wait in its launcher for what the receiver does then.
 fn leave_without_another_call(injected: [bool; 3]) {
     let nodes = Nodes::new();
-    let (mut sender, mut receiver) = (nodes.open(0, Admission::Rate, 1), nodes.open(1, Admission::Rate, 2));
+    // The delay has passed after a few looks, so no wait of the engine ends before it, whatever the load.
+    let slow = Settings {
+        admission_delay_ns: 10 * MICROSECOND as u32,
+        ..with(&nodes.directories[0], Admission::Rate)
+    };
+    let (mut sender, mut receiver) = (open(&slow, &nodes.switch, 1), nodes.open(1, Admission::Rate, 2));
     nodes.send(&mut sender, &mut receiver, 1);
     let (to, from) = (sender.peer(&receiver.address()), receiver.peer(&sender.address()));
     let (payload, into) = (payload_of(1), OwnedMemory::new(2000));

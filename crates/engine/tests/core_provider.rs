@@ -7,8 +7,8 @@ mod faults;
 
 use exchange::{AnyEngine, exchange};
 use faults::{directory, settings};
-use weir_engine::Engine;
 use std::net::Ipv4Addr;
+use weir_engine::Engine;
 use weir_engine::config::{Admission, LinkChoice, Settings};
 use weir_engine::job::Job;
 use weir_link::ofi::exchange::Exchange;
@@ -75,6 +75,10 @@ fn ranks_of_a_node_know_each_other_with_any_protection() {
 /// Large messages between two nodes, whose endpoints want these protections. Returns the copies that the core has made, and its
 /// large messages.
 fn copies_between(protections: [Protection; 2], cross_memory: bool, seed: u64) -> u64 {
+    copies_with(Admission::Auto, protections, cross_memory, seed)
+}
+
+fn copies_with(admission: Admission, protections: [Protection; 2], cross_memory: bool, seed: u64) -> u64 {
     let nodes = [directory(), directory()];
     let core = Exchange::new(seed, 64, MESSAGE_BYTES);
     let engines: Vec<Box<dyn AnyEngine>> = (0..2)
@@ -85,6 +89,7 @@ fn copies_between(protections: [Protection; 2], cross_memory: bool, seed: u64) -
                 net: Some("net 7".to_owned()),
                 protection: protections[number],
                 cross_memory,
+                admission,
                 far_eager_bytes: others.eager_bytes,
                 ..others
             };
@@ -105,6 +110,13 @@ fn the_core_reads_large_messages_if_neither_end_wants_protection() {
     assert!(copies > 500, "{copies} copies");
     assert_eq!(copies_between([off, authenticate], true, 2), 0, "each end has another way");
     assert_eq!(copies_between([off, off], false, 3), 0);
+}
+
+#[test]
+fn what_admission_holds_back_is_copied_by_nobody_else() {
+    for protection in [Protection::Off, Protection::Encrypt] {
+        assert_eq!(copies_with(Admission::Token, [protection; 2], true, 4), 0);
+    }
 }
 
 #[test]
@@ -163,8 +175,10 @@ fn ranks_do_not_send_for_each_other_over_a_core_whose_names_do_not_say_the_host(
     let open_core = |_: &str, _: Option<&str>, _| -> Result<Box<dyn CoreEndpoint>, CoreError> {
         Ok(Box::new(core.open(1)))
     };
-    let error = Engine::open_in_libfabric(&settings, 2, false, &open_core).err().expect("a refusal").to_string();
-    let begin = "FI_WEIR_ADMIT=proxy,token: with FI_WEIR_LINK=ofi:exchange, allowed are off, rate, token, auto; ";
+    let error =
+        Engine::open_in_libfabric(&settings, 2, false, &open_core).err().expect("a refusal").to_string();
+    let begin =
+        "FI_WEIR_ADMIT=proxy,token: with FI_WEIR_LINK=ofi:exchange, allowed are off, rate, token, auto; ";
     assert!(error.starts_with(begin), "{error}");
 }
 

@@ -27,7 +27,10 @@ fn ends(exchange: &Exchange, protections: &[Protection]) -> Vec<End> {
             Protection::Off => exchange.open_with_memory(number),
             _ => exchange.open_with_large(number),
         };
-        let network = OfiNetwork::open(Box::new(core), &OfiOptions { ports: None, limit_ns: 1_000_000_000, has_proxy: false });
+        let network = OfiNetwork::open(
+            Box::new(core),
+            &OfiOptions { ports: None, limit_ns: 1_000_000_000, has_proxy: false },
+        );
         End::open_at(&base, network.expect("a network"), options)
     };
     let mut ends: Vec<End> = (1..).zip(protections).map(open).collect();

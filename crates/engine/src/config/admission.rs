@@ -164,6 +164,24 @@ impl Thresholds {
 }
 
 impl super::Settings {
+    /// The table of the network of this endpoint for `auto`, if it limits anything with `ranks` ranks on the node; 0: not known.
+    fn table_in_force(&self, ranks: u32) -> Option<&TokenTable> {
+        let is_udp = self.links.core_provider().is_none();
+        let link = if is_udp { ThresholdLink::Udp } else { ThresholdLink::Ofi };
+        let table = self.admission_thresholds.table(link);
+        let least_ranks = table.least_tasks()?;
+        (ranks == 0 || ranks >= least_ranks).then_some(table)
+    }
+
+    /// Whether something may hold packets back before the network of an endpoint with `ranks` ranks on its node; 0: not known.
+    pub(crate) fn holds_packets_back(&self, ranks: u32) -> bool {
+        match self.admission {
+            Admission::Off => false,
+            Admission::Auto => self.table_in_force(ranks).is_some(),
+            Admission::Rate | Admission::Token | Admission::Proxy | Admission::ProxyToken => true,
+        }
+    }
+
     /// The gate of an endpoint with a network. Endpoints of one job that have joined the same node segment share their
     /// tokens. `None`: all packets pass.
     ///
@@ -175,16 +193,7 @@ impl super::Settings {
             Admission::Token | Admission::ProxyToken => {
                 Some(SendGate::with_tokens(self.admission_tokens, node))
             }
-            Admission::Auto => {
-                let is_udp = self.links.core_provider().is_none();
-                let link = if is_udp { ThresholdLink::Udp } else { ThresholdLink::Ofi };
-                let table = self.admission_thresholds.table(link);
-                let least_ranks = table.least_tasks()?;
-                if ranks > 0 && ranks < least_ranks {
-                    return None;
-                }
-                SendGate::with_table(table.clone(), node)
-            }
+            Admission::Auto => SendGate::with_table(self.table_in_force(ranks)?.clone(), node),
         }
     }
 

@@ -343,9 +343,9 @@ pub const SETTINGS: &[SettingInfo] = &[
         help: "Holds packets back before a network, so that fewer of them are under way at once. token: the ranks of a \
                job on one node share a number of tokens, one for each datagram that no peer has acknowledged. rate: \
                a rank waits between packets. auto: as token, with the numbers of FI_WEIR_ADMIT_THRESHOLDS, and without \
-               these as off. proxy: one rank of a job on the node at a time sends the datagrams of all; over udp only. \
-               proxy,token: proxy and token. Shared memory is not affected. An earlier setting of this name, with contact \
-               and start, is FI_WEIR_ATTACH now.",
+               these as off. proxy: one rank of a job on the node at a time sends the datagrams of all; over ofi, only \
+               with addresses of sockets, as tcp has them. proxy,token: proxy and token. Shared memory is not affected. \
+               An earlier setting of this name, with contact and start, is FI_WEIR_ATTACH now.",
     },
     SettingInfo {
         variable: ADMIT_TOKENS,

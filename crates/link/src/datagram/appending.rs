@@ -20,7 +20,7 @@ use super::seal::LEAST_DATAGRAM_BYTES;
 use crate::Quota;
 use crate::memory::UserMemory;
 use weir_proto::wire::{FILL_FRAME, LEASE_FRAME, LINK_FRAME_BYTES, LinkFrame, REST_FRAME, VERSION};
-use weir_proto::{LinkBusy, Packet};
+use weir_proto::{Instant, LinkBusy, Packet};
 use zerocopy::IntoBytes;
 
 /// The least payload of the first part of a packet. It is small, so that most datagrams have the same length: only such
@@ -152,12 +152,17 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         if !path.has_room(bundles, window, &shared.copies) {
             return Err(LinkBusy);
         }
-        let passage = shared.passage(id, bundles as u32, item)?;
+        // The gate and the path share one look at the clock.
+        let begun = if bundles > 0 { shared.network.now() } else { Instant(0) };
+        if let Some(proxy) = shared.proxy.as_mut().filter(|_| bundles > 0) {
+            proxy.sends_at(shared.network.host_time_at(begun));
+        }
+        let passage = shared.passage(id, bundles as u32, item, begun)?;
         // With nothing under way, nothing else would make it leave soon. It leaves in one call with what follows.
         path.leaves_at_once |= path.unacknowledged() == 0
             || (path.machine.allows_long_delays() && path.machine.is_quiet(shared.network.now()));
         let leaves = !item.more_follow && std::mem::take(&mut path.leaves_at_once);
-        let now = if bundles > 0 || leaves { shared.network.now() } else { weir_proto::Instant(0) };
+        let now = if bundles == 0 && leaves { shared.network.now() } else { begun };
         if !begins_in_open {
             if bundles > 1 {
                 path.fill(bundle_bytes);
@@ -172,7 +177,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             written += path.write(frame.as_bytes(), item, written, bundle_bytes);
         }
         path.io.taken_packets += u64::from(item.packet.is_some());
-        path.count(bundles as u32, passage, shared);
+        path.count(bundles as u32, passage, begun, shared);
         let submitted = bundles as u32 + u32::from(leaves);
         let position = path.machine.next_position();
         if leaves && path.submit(id, now, shared).is_ok() {

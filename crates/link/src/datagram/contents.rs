@@ -540,7 +540,8 @@ mod tests {
     fn open(exchange: &Exchange, number: u64) -> DatagramLink<OfiNetwork> {
         let core = Box::new(exchange.open_with_large(number));
         let network =
-            OfiNetwork::open(core, &OfiOptions { ports: None, limit_ns: 1_000_000_000, has_proxy: false }).expect("a network");
+            OfiNetwork::open(core, &OfiOptions { ports: None, limit_ns: 1_000_000_000, has_proxy: false })
+                .expect("a network");
         let options = DatagramOptions::new(Quota { data_slots: 100, start_slots: 10, credit_slots: 2 });
         DatagramLink::open(&Address::new(number, [number as u8; 16]), network, options)
     }
@@ -568,7 +569,10 @@ mod tests {
     #[test]
     fn a_network_without_large_messages_is_asked_for_none() {
         let exchange = Exchange::new(1, 64, 2048);
-        let network = OfiNetwork::open(Box::new(exchange.open(1)), &OfiOptions { ports: None, limit_ns: 1, has_proxy: false });
+        let network = OfiNetwork::open(
+            Box::new(exchange.open(1)),
+            &OfiOptions { ports: None, limit_ns: 1, has_proxy: false },
+        );
         let options = DatagramOptions::new(Quota { data_slots: 100, start_slots: 10, credit_slots: 2 });
         let mut link = DatagramLink::open(&Address::new(1, [1; 16]), network.expect("a network"), options);
         let other = open(&exchange, 2).address();

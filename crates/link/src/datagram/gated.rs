@@ -7,7 +7,7 @@ use super::path::{Path, PathIo};
 use super::send_gate::{Passage, SendGate};
 use super::send_proxy::SendProxy;
 use weir_proto::admission::HOLD_NS;
-use weir_proto::{Body, LinkBusy};
+use weir_proto::{Body, Instant, LinkBusy};
 
 /// Length of the message of which an item is a part; at most [`u32::MAX`]. Of a remote read in several packets, it is
 /// the length of the region. Unit: bytes.
@@ -22,11 +22,17 @@ fn message_bytes(item: &Item<'_>) -> u32 {
 }
 
 impl<N: DatagramNetwork> Shared<N> {
-    /// How the gate lets an item of `path` pass that begins `bundles` bundles.
+    /// How the gate lets an item of `path` pass at `now` that begins `bundles` bundles.
     ///
     /// # Errors
     /// [`LinkBusy`]: it holds the item back.
-    pub(super) fn passage(&mut self, path: u32, bundles: u32, item: &Item<'_>) -> Result<Passage, LinkBusy> {
+    pub(super) fn passage(
+        &mut self,
+        path: u32,
+        bundles: u32,
+        item: &Item<'_>,
+        now: Instant,
+    ) -> Result<Passage, LinkBusy> {
         let Shared { network, gate, .. } = self;
         let Some(gate) = gate else { return Ok(Passage::Free) };
         if !item.asks || bundles == 0 {
@@ -36,7 +42,7 @@ impl<N: DatagramNetwork> Shared<N> {
         if gate.ignores(bytes) {
             return Ok(Passage::Free);
         }
-        gate.passage(network.host_time(), path, bundles, bytes).ok_or(LinkBusy)
+        gate.passage(network.host_time_at(now), path, bundles, bytes).ok_or(LinkBusy)
     }
 
     /// The time until the gate must be asked again, if a packet waits there. Unit: ns.
@@ -96,7 +102,8 @@ impl<P: Copy> PathIo<P> {
         let Some(gate) = shared.gate.as_mut().filter(|_| self.counted > 0) else { return };
         let held = self.counted_before.saturating_sub(self.first_copy) as u32;
         if let Some(fewer) = self.counted.checked_sub(held).filter(|fewer| *fewer > 0) {
-            let now = shared.network.host_time();
+            // When nothing is under way any more, nobody asks since when.
+            let now = if gate.held() > fewer { shared.network.host_time() } else { self.moved_at };
             (self.counted, self.moved_at) = (held, now);
             gate.gave_back(now, fewer);
         }
@@ -112,18 +119,19 @@ impl<P: Copy> PathIo<P> {
 }
 
 impl<P: Copy> Path<P> {
-    /// Begins `bundles` bundles more, the last of which is open, for a packet that passes the gate in this way.
+    /// Begins `bundles` bundles more at `now`, the last of which is open, for a packet that passes the gate in this way.
     pub(super) fn count<N: DatagramNetwork<Place = P>>(
         &mut self,
         bundles: u32,
         passage: Passage,
+        now: Instant,
         shared: &mut Shared<N>,
     ) {
         if bundles == 0 || passage == Passage::Free {
             return;
         }
         let Some(gate) = &mut shared.gate else { return };
-        let now = shared.network.host_time();
+        let now = shared.network.host_time_at(now);
         let io = &mut self.io;
         io.moved_at = now;
         io.counted += bundles;

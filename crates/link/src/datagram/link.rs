@@ -58,7 +58,7 @@ impl<N: DatagramNetwork> Shared<N> {
     /// # Errors
     /// [`LinkBusy`]: they still wait.
     pub(super) fn flush(&mut self) -> Result<(), LinkBusy> {
-        if let Some(proxy) = &mut self.proxy {
+        if let Some(proxy) = self.proxy.as_mut().filter(|proxy| !proxy.is_empty()) {
             proxy.serve(&mut self.network, &mut self.outgoing)?;
         }
         self.outgoing.flush(&mut self.network)

@@ -78,6 +78,40 @@ pub struct Traffic {
     pub copied_bytes: u64,
 }
 
+/// The monotonic time of this host.
+fn host_time() -> Instant {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Instant((time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64))
+}
+
+/// The clock of a network of this host.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    origin: std::time::Instant,
+    /// The host's time at the origin.
+    host_origin: Instant,
+}
+
+impl Clock {
+    /// A clock that begins at 0.
+    pub fn start() -> Clock {
+        // Both read the monotonic clock; the endpoints of a host agree up to the time between the two.
+        Clock { host_origin: host_time(), origin: std::time::Instant::now() }
+    }
+
+    /// [`DatagramNetwork::now`].
+    #[inline]
+    pub fn now(&self) -> Instant {
+        Instant(self.origin.elapsed().as_nanos() as u64)
+    }
+
+    /// [`DatagramNetwork::host_time_at`].
+    #[inline]
+    pub fn host_time_at(&self, now: Instant) -> Instant {
+        self.host_origin.plus_ns(now.0)
+    }
+}
+
 /// The [`DatagramNetwork::domain`] of endpoints that are in one network namespace and alike in `reach`. `None`: the namespace is
 /// not known.
 pub(crate) fn domain_of(reach: impl Hash) -> Option<u64> {
@@ -164,8 +198,14 @@ pub trait DatagramNetwork: Send {
 
     /// A time that is the same for all endpoints of this host. It never goes back.
     fn host_time(&self) -> Instant {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        Instant((time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64))
+        host_time()
+    }
+
+    /// What [`DatagramNetwork::host_time`] was when [`DatagramNetwork::now`] was `now`. Without another look at the clock, where
+    /// that is possible.
+    fn host_time_at(&self, now: Instant) -> Instant {
+        let _ = now;
+        self.host_time()
     }
 
     /// Waits until a datagram has arrived, at most until `until`.

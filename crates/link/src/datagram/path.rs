@@ -502,7 +502,8 @@ impl<N: DatagramNetwork> PathDriver<'_, N> {
             let nonce = nonce_of((header.epoch, header.destination_epoch), number);
             outgoing_key.seal(&nonce, datagram, begin, EXTENSION_BYTES);
         };
-        if let Some(proxy) = proxy.as_mut().filter(|_| position.is_some() && length <= largest) {
+        let is_bundle = position.is_some() && length <= largest;
+        if let Some(proxy) = proxy.as_mut().filter(|proxy| is_bundle && !proxy.is_idle()) {
             let part = address.part(network.kind()).unwrap_or_default();
             if !proxy.has_room(part, length) {
                 let _ = proxy.serve(network, outgoing); // what it does not send waits there

@@ -146,6 +146,12 @@ impl SendGate {
     /// `None`: it waits, and the caller asks again. While a packet waits, only the path with the turn may pass, so that
     /// small packets do not overtake a large one, unless nothing limits them.
     pub(super) fn passage(&mut self, now: Instant, path: u32, bundles: u32, bytes: u32) -> Option<Passage> {
+        if let Mechanism::Rate { throttle, delay_ns } = &self.mechanism
+            && self.waits.is_none()
+            && throttle.allows(now, *delay_ns)
+        {
+            return Some(Passage::Admitted);
+        }
         if !self.limits(now, bytes) {
             if self.has_turn(path) {
                 self.end_wait(now);

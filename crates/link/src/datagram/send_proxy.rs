@@ -7,6 +7,7 @@
 //! flush    own queue not empty: `serve`   I have the server token: what is in the queues of my pool leaves by my socket
 //!                                         another has it: nothing
 //! ```
+//! - While no other endpoint of the pool sends, its datagrams leave directly: one at a time sends anyway.
 //! - What has no bundle leaves directly: questions, and acknowledgements, since a late one stops a peer. So does what
 //!   leaves in fragments.
 //! - Datagrams to one place that follow each other leave in one call, whoever's they are ([`super::outgoing`]).
@@ -17,13 +18,16 @@
 use super::network::DatagramNetwork;
 use super::outgoing::Outgoing;
 use crate::shm::node_segment::NodeHandle;
-use crate::shm::proxy_queues::ProxyQueues;
-use weir_proto::LinkBusy;
+use crate::shm::proxy_queues::{ProxyQueues, SERVER_HOLD_NS};
+use weir_proto::{Instant, LinkBusy};
 
 /// So many datagrams leave in one service, so that a program does not send for others for ever.
 const MOST_SERVED: u32 = 256;
 /// So many of a queue leave before the next has its turn: what one call sends.
 const BATCH: u32 = 64;
+
+/// The time between two looks whether others send. Unit: ns.
+const COUNT_NS: u64 = SERVER_HOLD_NS / 10;
 
 /// What a proxy has done. Unit: datagrams, but for the last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,6 +50,12 @@ pub struct SendProxy {
     queues: ProxyQueues,
     /// A queue is emptied before the next has its turn.
     drains: bool,
+    /// The own queue was not empty when this endpoint looked last, or something was added since.
+    has_added: bool,
+    /// No other endpoint of the pool sends.
+    is_alone: bool,
+    /// When that is to be found out again.
+    count_at: Instant,
     /// A datagram while it is sealed.
     sealing: Vec<u8>,
     /// What a network needs to find the receiver of a datagram that leaves.
@@ -64,6 +74,9 @@ impl SendProxy {
         Some(SendProxy {
             queues,
             drains,
+            has_added: false,
+            is_alone: false,
+            count_at: Instant(0),
             sealing: Vec::new(),
             part: Vec::new(),
             counters: ProxyCounters::default(),
@@ -75,9 +88,25 @@ impl SendProxy {
         self.counters
     }
 
+    /// A bundle begins at `now`, in the time of the host.
+    #[inline]
+    pub(super) fn sends_at(&mut self, now: Instant) {
+        if now >= self.count_at {
+            self.count_at = now.plus_ns(COUNT_NS);
+            self.is_alone = self.queues.is_alone(now);
+            self.has_added = !self.is_empty(); // others may have taken all
+        }
+    }
+
+    /// Whether bundles need not pass the queue: nobody else sends, and they overtake nothing there.
+    pub(super) fn is_idle(&self) -> bool {
+        self.is_alone && self.is_empty()
+    }
+
     /// Whether nothing waits in the own queue.
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.queues.is_empty()
+        !self.has_added || self.queues.is_empty()
     }
 
     /// Whether the queue can take a datagram of `length` bytes for the receiver with this part of its address.
@@ -104,6 +133,7 @@ impl SendProxy {
         write(&mut self.sealing);
         debug_assert_eq!(self.sealing.len(), length, "the length of a datagram");
         let end = self.queues.put(part, &self.sealing);
+        self.has_added = true;
         self.counters.queued += 1;
         Ok(QueuePlace(end))
     }
@@ -122,7 +152,7 @@ impl SendProxy {
         network: &mut N,
         outgoing: &mut Outgoing<N::Place>,
     ) -> Result<(), LinkBusy> {
-        let (mut left, mut is_work) = (MOST_SERVED, !self.queues.is_empty());
+        let (mut left, mut is_work) = (MOST_SERVED, !self.is_empty());
         while left > 0 && is_work && self.queues.try_serve(network.host_time()) {
             let before = left;
             let served = self.serve_in_turn(network, outgoing, &mut left);
@@ -131,6 +161,7 @@ impl SendProxy {
             is_work = self.queues.stop_serving() && left < before;
             served?;
         }
+        self.has_added = !self.is_empty();
         Ok(())
     }
 
@@ -276,6 +307,29 @@ mod tests {
         assert_eq!(arrivals(&mut to), [(3, 20), (3, 21)]);
         let sent_for_others = [&a, &b, &stranger].map(|member| member.proxy.counters().sent_for_others);
         assert_eq!((sent_for_others, a.proxy.counters().queued), ([0, 2, 0], 2));
+    }
+
+    #[test]
+    fn an_endpoint_that_sends_alone_does_not_use_its_queue() {
+        let (directory, switch) = quiet();
+        let [mut a, mut b, mut stranger] = [(1, DOMAIN), (2, DOMAIN), (3, DOMAIN + 1)]
+            .map(|(port, domain)| Member::open(&directory, &switch, port, domain));
+        let at = |us: u64| Instant(SERVER_HOLD_NS + 1000 * us);
+        stranger.proxy.sends_at(at(0));
+        a.proxy.sends_at(at(0));
+        assert!(a.proxy.is_idle(), "the other one is in another network");
+        a.add(60, 1).unwrap();
+        assert!(!a.proxy.is_idle(), "nothing overtakes what waits");
+        a.serve().unwrap();
+        assert!(a.proxy.is_idle());
+        b.proxy.sends_at(at(500));
+        assert!(!b.proxy.is_idle() && a.proxy.is_idle(), "a has not looked again");
+        a.proxy.sends_at(at(1000));
+        assert!(!a.proxy.is_idle());
+        a.proxy.sends_at(at(10_499));
+        assert!(!a.proxy.is_idle());
+        a.proxy.sends_at(at(11_499));
+        assert!(a.proxy.is_idle(), "b has not sent for 10 ms");
     }
 
     #[test]

@@ -7,7 +7,8 @@ use super::core_endpoint::{CoreAddress, CoreEndpoint, CoreError, CoreName, NameF
 use super::place::{MOST_PART_BYTES, OfiPlace};
 use crate::copy::copy_slice;
 use crate::datagram::network::{
-    BATCH_DATAGRAMS, Batch, DatagramNetwork, LargeMessages, NetworkMemory, Received, Traffic, domain_of,
+    BATCH_DATAGRAMS, Batch, Clock, DatagramNetwork, LargeMessages, NetworkMemory, Received, Traffic,
+    domain_of,
 };
 use crate::event_descriptor::EventDescriptor;
 use crate::socket_watch::SocketWatch;
@@ -37,8 +38,8 @@ pub struct OfiOptions {
     pub ports: Option<RangeInclusive<u16>>,
     /// The time after which the link gives a silent peer up. Unit: ns.
     pub limit_ns: u64,
-    /// Endpoints of a host send for each other ([`SendProxy`](crate::datagram::SendProxy)). The core delivers what it has taken as
-    /// long as its process lives, so what a server had taken for another endpoint is lost if it dies, and is sent again.
+    /// Endpoints of a host send for each other ([`SendProxy`](crate::datagram::SendProxy)). What a server had taken for another
+    /// endpoint is lost if it dies. So it is sent again, although the core itself loses nothing.
     pub has_proxy: bool,
 }
 
@@ -73,7 +74,7 @@ pub struct OfiNetwork {
     bell: Arc<NetworkBell>,
     /// Rung instead of a wait that would be too late.
     owners_bell: Option<Arc<dyn Bell>>,
-    origin: std::time::Instant,
+    clock: Clock,
     pub(super) traffic: Traffic,
 }
 
@@ -114,7 +115,7 @@ impl OfiNetwork {
             has_more: false,
             bell: Arc::new(NetworkBell(EventDescriptor::open().map_err(failed("eventfd"))?)),
             owners_bell: None,
-            origin: std::time::Instant::now(),
+            clock: Clock::start(),
             traffic: Traffic::default(),
             endpoint,
         };
@@ -295,7 +296,11 @@ impl DatagramNetwork for OfiNetwork {
     }
 
     fn now(&self) -> Instant {
-        Instant(self.origin.elapsed().as_nanos() as u64)
+        self.clock.now()
+    }
+
+    fn host_time_at(&self, now: Instant) -> Instant {
+        self.clock.host_time_at(now)
     }
 
     fn wait(&mut self, until: Instant) {

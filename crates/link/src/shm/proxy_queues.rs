@@ -5,7 +5,7 @@
 //! ```text
 //! 0         line: server token of pool 0; queues whose memory is reserved
 //! 64 p      line: server token of pool p
-//! 4096      queue of entry 0: domain, end, begin, in a line each; a ring of words
+//! 4096      queue of entry 0: owner, end, begin, in a line each; a ring of words
 //! 69568     queue of entry 1
 //!
 //! endpoint 0   put a    put b    try_serve: yes   first(0): a  first(1): c  first(0): b  stop_serving
@@ -50,6 +50,16 @@ const RING_WORDS: usize = 4;
 #[derive(Debug, Default)]
 struct Line(Word);
 
+/// The line of a queue in which its owner says who it is.
+#[repr(C, align(64))]
+#[derive(Debug, Default)]
+struct OwnerLine {
+    /// Networks with the same number reach the same places. 0: nobody adds here.
+    domain: Word,
+    /// When the owner has said last that it sends. 0: never. Unit: us.
+    active: Word,
+}
+
 /// A line of the head of the area.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
@@ -64,8 +74,7 @@ struct HeadLine {
 #[repr(C, align(64))]
 #[derive(Debug)]
 struct Queue {
-    /// Networks with the same number reach the same places. 0: nobody adds here.
-    domain: Line,
+    owner: OwnerLine,
     /// Words that were added. Only the owner writes it.
     end: Line,
     /// Words that were taken.
@@ -189,7 +198,7 @@ impl Queue {
         let begin = self.begin.0.load(Ordering::Acquire);
         let added = self.end.0.load(Ordering::Acquire).wrapping_sub(begin);
         // A new owner shows its network before it adds, so what was added has this one.
-        if added == 0 || added > RING_WORDS as u64 || self.domain.0.load(Ordering::Relaxed) != domain {
+        if added == 0 || added > RING_WORDS as u64 || self.owner.domain.load(Ordering::Relaxed) != domain {
             return None;
         }
         let [first, _] = self.words(begin, 1);
@@ -218,7 +227,8 @@ impl Queue {
                 break;
             }
         }
-        self.domain.0.store(domain, Ordering::Release);
+        self.owner.active.store(0, Ordering::Relaxed);
+        self.owner.domain.store(domain, Ordering::Release);
     }
 }
 
@@ -343,6 +353,19 @@ impl ProxyQueues {
         self.own_line().try_serve(self.index, now)
     }
 
+    /// This endpoint sends at `now`. Returns whether no other one of this pool and network has said so in the last
+    /// [`SERVER_HOLD_NS`]. Two that begin at the same moment can both find nobody.
+    pub fn is_alone(&self, now: Instant) -> bool {
+        self.own().owner.active.store(micros(now).max(1), Ordering::Relaxed);
+        let is_active = |index: usize| {
+            let OwnerLine { domain, active } = &self.queue(index).owner;
+            let active = active.load(Ordering::Relaxed);
+            let is_recent = active > 0 && micros(now).saturating_sub(active) < SERVER_HOLD_NS / 1000;
+            is_recent && domain.load(Ordering::Relaxed) == self.domain
+        };
+        !self.served().filter(|index| *index != self.index).any(is_active)
+    }
+
     /// The first datagram of a queue, if it is of the own network. `None`: there is none now.
     pub fn first(&self, queue: usize) -> Option<First<'_>> {
         self.queue(queue).first(self.domain)
@@ -354,13 +377,13 @@ impl ProxyQueues {
         light_fence(true);
         self.served().any(|index| {
             let queue = self.queue(index);
-            queue.domain.0.load(Ordering::Acquire) == self.domain && !queue.is_empty()
+            queue.owner.domain.load(Ordering::Acquire) == self.domain && !queue.is_empty()
         })
     }
 
     /// Nobody takes from the own queue any more, and this endpoint serves no more.
     pub fn leave(&self) {
-        self.own().domain.0.store(0, Ordering::Release);
+        self.own().owner.domain.store(0, Ordering::Release);
         self.own_line().stop_serving(self.index);
     }
 }
@@ -375,7 +398,7 @@ mod tests {
     impl Default for Queue {
         fn default() -> Queue {
             let words = std::array::from_fn(|_| Word::default());
-            Queue { domain: Line::default(), end: Line::default(), begin: Line::default(), words }
+            Queue { owner: OwnerLine::default(), end: Line::default(), begin: Line::default(), words }
         }
     }
 

@@ -3,7 +3,7 @@
 //! writes it, so all stores are plain ones.
 //!
 //! ```text
-//! 0         word: lines whose memory is reserved
+//! 0         word: lines that have been used; their memory is reserved
 //! 64        line of entry 0: tokens and time of the last change; time of the ticket; time of the last look
 //! 128       line of entry 1
 //! ```
@@ -40,15 +40,15 @@ struct Line {
     looked: Word,
 }
 
-/// The word before the lines: how many of them have memory.
+/// The word before the lines: how many of them have been used. A look reads no others.
 #[repr(transparent)]
 #[derive(Debug)]
-struct Reserved(Word);
+struct Used(Word);
 
 // SAFETY: a structure of atomics.
 unsafe impl Shared for Line {}
 // SAFETY: an atomic.
-unsafe impl Shared for Reserved {}
+unsafe impl Shared for Used {}
 
 const _: () = assert!(!super::sync::NATIVE || size_of::<Line>() == LINE_BYTES as usize);
 
@@ -108,20 +108,20 @@ impl TokenLines {
         node.part(Area::TokenPools, 0, bytes)?;
         let area = node.reserved_part(Area::TokenPools, 0, Area::TokenPools.bytes());
         let lines = TokenLines { area, index };
-        lines.reserved().fetch_max(bytes / LINE_BYTES - 1, Ordering::AcqRel);
+        lines.used().fetch_max(index as u64 + 1, Ordering::AcqRel);
         lines.clear();
         Ok(Some(lines))
     }
 
-    fn reserved(&self) -> &Word {
-        &self.area.values::<Reserved>(0, 1)[0].0
+    fn used(&self) -> &Word {
+        &self.area.values::<Used>(0, 1)[0].0
     }
 
-    /// The lines whose memory is reserved.
+    /// The lines that have been used.
     fn lines(&self) -> &[Line] {
         let most = Area::TokenPools.bytes() / LINE_BYTES - 1;
-        let reserved = self.reserved().load(Ordering::Acquire).min(most);
-        self.area.values(LINE_BYTES, reserved as usize)
+        let used = self.used().load(Ordering::Acquire).min(most);
+        self.area.values(LINE_BYTES, used as usize)
     }
 
     fn own(&self) -> &Line {

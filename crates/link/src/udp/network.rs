@@ -11,7 +11,9 @@ use super::partner::{Change, Choice};
 use super::ports::{self, Sockets};
 use super::turns::{Turns, Which};
 use super::witness::Witness;
-use crate::datagram::network::{BATCH_DATAGRAMS, Batch, DatagramNetwork, Received, Traffic, domain_of};
+use crate::datagram::network::{
+    BATCH_DATAGRAMS, Batch, Clock, DatagramNetwork, Received, Traffic, domain_of,
+};
 use crate::event_descriptor::EventDescriptor;
 use crate::socket_watch::SocketWatch;
 use crate::{Bell, LinkKind};
@@ -74,7 +76,7 @@ pub struct UdpNetwork {
     /// known.
     other_had: bool,
     bell: Arc<SocketBell>,
-    origin: std::time::Instant,
+    clock: Clock,
     /// The time when the clock was read last.
     read_at: Cell<Instant>,
     traffic: Traffic,
@@ -125,7 +127,7 @@ impl UdpNetwork {
             was_empty: true,
             other_had: false,
             bell: Arc::new(SocketBell(bell)),
-            origin: std::time::Instant::now(),
+            clock: Clock::start(),
             read_at: Cell::new(Instant(0)),
             traffic: Traffic::default(),
         })
@@ -433,9 +435,13 @@ impl DatagramNetwork for UdpNetwork {
     }
 
     fn now(&self) -> Instant {
-        let now = Instant(self.origin.elapsed().as_nanos() as u64);
+        let now = self.clock.now();
         self.read_at.set(now);
         now
+    }
+
+    fn host_time_at(&self, now: Instant) -> Instant {
+        self.clock.host_time_at(now)
     }
 
     fn wait(&mut self, until: Instant) {

@@ -28,7 +28,14 @@ impl RateThrottle {
         Ok(())
     }
 
+    /// Whether [`RateThrottle::inject`] would inject at `now`.
+    #[inline]
+    pub fn allows(&self, now: Instant, delay_ns: u64) -> bool {
+        self.last.is_none_or(|last| now >= last.plus_ns(delay_ns))
+    }
+
     /// Something was injected at `now` without asking.
+    #[inline]
     pub fn injected(&mut self, now: Instant) {
         self.last = Some(now);
     }

@@ -256,11 +256,6 @@ impl Backlog {
         self.answers
     }
 
-    #[inline]
-    pub fn front(&self) -> Option<&BacklogEntry> {
-        self.entries.front()
-    }
-
     pub fn front_mut(&mut self) -> Option<&mut BacklogEntry> {
         self.entries.front_mut()
     }
