@@ -191,6 +191,12 @@ suites-hosts: build env
 	$(call say,HPCC across two hosts)
 	$(PYTHON) tools/hpcc.py
 
+## suites-admission: mpi4py's suite and Intel's benchmarks across two pretended hosts with each mechanism of admission forced on; hours
+.PHONY: suites-admission
+suites-admission: build env
+	$(call say,both suites with each mechanism of admission)
+	$(PYTHON) tools/admission_suites.py $(ARGS)
+
 ## bench: micro benchmarks, and weir beside the other transports on this host
 .PHONY: bench
 bench: build env

@@ -42,7 +42,8 @@ OFFLOADED = re.compile(r"/proto/src/(offload/|machine\.rs$|endpoint/outgoing\.rs
                        r"|/engine/src/(collectives|levels|groups|machines|machine_buffers|atomics|operation_times)[/.]"
                        r"|/provider/src/(.*/)?(collective|group|node_groups|node_endpoints|marks|roster|sources|taken_receives|atomic)")
 CLOCK = re.compile(r"clock_gettime|::host_time$")
-# Mechanisms of admission below their thresholds: two messages are under way at most.
+# Mechanisms of admission below their thresholds: two messages are under way at most. With two servers each of the two endpoints is
+# alone in its pool, as a rank whose node does not send otherwise.
 MECHANISMS = {
     "off": {"FI_WEIR_ADMIT": "off"},
     "rate, 1 ns": {"FI_WEIR_ADMIT": "rate", "FI_WEIR_ADMIT_DELAY_NS": "1"},
@@ -50,6 +51,7 @@ MECHANISMS = {
     "auto, none": {"FI_WEIR_ADMIT": "auto"},
     "auto, longer": {"FI_WEIR_ADMIT": "auto", "FI_WEIR_ADMIT_THRESHOLDS": "udp:65536:1:64"},
     "auto, more ranks": {"FI_WEIR_ADMIT": "auto", "FI_WEIR_ADMIT_THRESHOLDS": "udp:1:64:64"},
+    "proxy, alone": {"FI_WEIR_ADMIT": "proxy", "FI_WEIR_ADMIT_SERVERS": "2"},
     "proxy": {"FI_WEIR_ADMIT": "proxy"},
     "proxy, token": {"FI_WEIR_ADMIT": "proxy,token"},
 }
