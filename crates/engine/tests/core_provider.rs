@@ -165,21 +165,22 @@ fn ranks_send_for_each_other_over_a_core_whose_names_are_those_of_sockets() {
 
 #[test]
 fn ranks_do_not_send_for_each_other_over_a_core_whose_names_do_not_say_the_host() {
-    let directory = directory();
-    let settings = Settings {
-        links: LinkChoice::Ofi(String::from("exchange")),
-        admission: Admission::ProxyToken,
-        ..settings(&directory, Scheme::Demand, BUDGET_BYTES)
-    };
-    let core = Exchange::new(5, 64, MESSAGE_BYTES);
-    let open_core = |_: &str, _: Option<&str>, _| -> Result<Box<dyn CoreEndpoint>, CoreError> {
-        Ok(Box::new(core.open(1)))
-    };
-    let error =
-        Engine::open_in_libfabric(&settings, 2, false, &open_core).err().expect("a refusal").to_string();
-    let begin =
-        "FI_WEIR_ADMIT=proxy,token: with FI_WEIR_LINK=ofi:exchange, allowed are off, rate, token, auto; ";
-    assert!(error.starts_with(begin), "{error}");
+    for (admission, word) in [(Admission::Proxy, "proxy"), (Admission::ProxyToken, "proxy,token")] {
+        let directory = directory();
+        let links = LinkChoice::Ofi(String::from("exchange"));
+        let settings = Settings { links, admission, ..settings(&directory, Scheme::Demand, BUDGET_BYTES) };
+        let core = Exchange::new(5, 64, MESSAGE_BYTES);
+        let open_core = |_: &str, _: Option<&str>, _| -> Result<Box<dyn CoreEndpoint>, CoreError> {
+            Ok(Box::new(core.open(1)))
+        };
+        let refused = Engine::open_in_libfabric(&settings, 2, false, &open_core).err().expect("a refusal");
+        assert!(refused.is_setting());
+        let why = format!(
+            "FI_WEIR_ADMIT={word}: with FI_WEIR_LINK=ofi:exchange, allowed are off, rate, token, auto; ranks send for each \
+             other over udp, and over core providers whose addresses are those of sockets, such as tcp"
+        );
+        assert_eq!(refused.to_string(), why);
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod faults;
 
 use faults::{directory, settings};
 use std::time::{Duration, Instant};
-use weir_engine::config::{Admission, LinkChoice, Settings};
+use weir_engine::config::{LinkChoice, Settings};
 use weir_engine::{Engine, Post, SendArguments};
 use weir_link::Protection;
 use weir_link::memory::OwnedMemory;
@@ -89,22 +89,5 @@ fn endpoints_with_any_two_protections_exchange_messages() {
                 assert_eq!((report.open_paths, report.dropped_forged, report.dropped_malformed), (1, 0, 0));
             }
         }
-    }
-}
-
-#[test]
-fn endpoints_of_a_core_provider_do_not_send_for_each_other() {
-    for (admission, word) in [(Admission::Proxy, "proxy"), (Admission::ProxyToken, "proxy,token")] {
-        let directory = directory();
-        let links = LinkChoice::SharedMemoryAndOfi(String::from("tcp"));
-        let settings = settings(&directory, Scheme::Dynamic { piggyback: true }, 1 << 26);
-        let refused =
-            Engine::open(&Settings { links, admission, ..settings }, 2, false).err().expect("refused");
-        assert!(refused.is_setting());
-        let why = format!(
-            "FI_WEIR_ADMIT={word}: with FI_WEIR_LINK=ofi:tcp, allowed are off, rate, token, auto; ranks send for each other over \
-             udp only"
-        );
-        assert_eq!(refused.to_string(), why);
     }
 }
