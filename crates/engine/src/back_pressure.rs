@@ -123,7 +123,7 @@ impl<L: Link> Engine<L> {
         // Other threads may wait for the lock that this one holds.
         let of_threads = if self.single_threaded { MAX_ADMISSION_WAIT } else { self.waiting.longest_sleep() };
         let max_wait = MAX_ADMISSION_WAIT.min(of_threads);
-        self.wait_at_most(max_wait, true, |engine| !engine.machine.machine_packets_wait());
+        self.wait_at_most((max_wait, 0), true, |engine| !engine.machine.machine_packets_wait());
         self.look_at_networks();
         self.groups_leave.waited(!self.machine.machine_packets_wait());
     }
