@@ -179,9 +179,9 @@ fn a_rank_that_stops_with_tokens_does_not_stop_the_others_of_its_node() {
 /// Open MPI it may wait in its launcher for what the receiver does then.
 fn leave_without_another_call(injected: [bool; 3]) {
     let nodes = Nodes::new();
-    // The delay has passed after a few looks, so no wait of the engine ends before it, whatever the load.
+    // Two delays are shorter than the least polls of a wait, and one is longer than the looks behind it, whatever the load.
     let slow = Settings {
-        admission_delay_ns: 10 * MICROSECOND as u32,
+        admission_delay_ns: 50 * MICROSECOND as u32,
         ..with(&nodes.directories[0], Admission::Rate)
     };
     let (mut sender, mut receiver) = (open(&slow, &nodes.switch, 1), nodes.open(1, Admission::Rate, 2));
