@@ -234,6 +234,7 @@ pub fn run(arguments: &CollectivesArguments) -> Result<u8, Failure> {
         _ => Ok(Vec::new()),
     });
     let lines: Result<Vec<f64>, Failure> = lines.join().expect("the thread does not panic");
+    let cache_line_ns = lines?;
     let mut results = Vec::new();
     for &ranks in &arguments.ranks {
         let mut job = Job::new(ranks, contenders.len());
@@ -256,7 +257,7 @@ pub fn run(arguments: &CollectivesArguments) -> Result<u8, Failure> {
     let results = Results {
         machine,
         mpis: set.mpis(),
-        cache_line_ns: lines?,
+        cache_line_ns,
         contenders: chosen.iter().map(|&(_, name, _)| name.to_owned()).collect(),
         missing: set
             .missing
@@ -331,26 +332,29 @@ fn ratio(ratio: f64) -> String {
     if ratio < 0.1 { format!("{ratio:.3}") } else { three_digits(ratio) }
 }
 
-/// What no library can do better if ranks come late: a line for each number of ranks and each of the two operations.
+/// What limits libraries if ranks come late: a line for each number of ranks and each of the two operations.
 fn late_limits(results: &Results) -> String {
     let Some(mpich) = results.contenders.iter().position(|name| name == MPICH) else { return String::new() };
     let median = |samples: &[f64]| Quartiles::of(samples).median;
     let mut text = String::new();
     for job in &results.jobs {
+        let ranks = job.ranks;
         let of =
             |index: usize, word: &str| job.time_us[index].get(word).map_or(&[][..], Vec::as_slice).to_vec();
         let (broadcast, reduce) = (of(mpich, "broadcast-late"), of(mpich, "reduce-late"));
         if !broadcast.is_empty() && !results.cache_line_ns.is_empty() {
+            let line_ns = median(&results.cache_line_ns);
             text.push_str(&format!(
-                "\nLimit of a late broadcast, {} ranks: 1/16 of MPICH's own is {}; a cache line takes {} to another core.",
-                job.ranks,
+                "\nLate broadcast, {ranks} ranks: 1/16 of MPICH's own is {}. A cache line takes {} to another core. All but the root \
+                 need one, so the mean is about {} at least.",
                 time_ns(median(&broadcast) * 1e3 / 16.0),
-                time_ns(median(&results.cache_line_ns)),
+                time_ns(line_ns),
+                time_ns(line_ns * f64::from(ranks - 1) / f64::from(ranks)),
             ));
         }
         if let Some(ratios) = ratios_by_round(&of(0, "reduce-late-least"), &reduce) {
             text.push_str(&format!(
-                "\nLimit of a late reduce, {} ranks: its root's wait alone is {} x the time of MPICH's own.",
+                "\nLate reduce, {} ranks: its root's wait alone is {} x the time of MPICH's own.",
                 job.ranks,
                 ratio(median(&ratios)),
             ));

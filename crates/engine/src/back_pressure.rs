@@ -106,11 +106,11 @@ impl<L: Link> Engine<L> {
         }
     }
 
-    /// Waits until packets of groups and atomics have left that wait for admission, credit or room. Whoever tells the program
-    /// that an operation of a group has ended calls it before: the program may poll no more, and others wait for them.
+    /// Waits a little until packets of groups and atomics have left that wait for admission, credit or room. Whoever tells the
+    /// program that an operation of a group has ended calls it before: the program may poll no more, and others wait for them.
     #[inline]
     pub fn let_groups_leave(&mut self) {
-        if self.machine.backlogged() > 0 && self.machine.machine_packets_wait() {
+        if self.machine.backlogged() > 0 && self.machine.machine_packets_wait(|_| true) {
             self.wait_for_groups();
         }
     }
@@ -120,12 +120,15 @@ impl<L: Link> Engine<L> {
         if self.groups_leave.sends_without_wait() {
             return;
         }
+        // A receiver that gives no credit may compute for long. Then nobody waits for this packet yet.
+        let is_held_back = self.machine.machine_packets_wait(|peer| self.io.link.is_held_back(peer));
+        let max_wait = if is_held_back { MAX_ADMISSION_WAIT } else { MAX_WAIT_FAR };
         // Other threads may wait for the lock that this one holds.
-        let of_threads = if self.single_threaded { MAX_ADMISSION_WAIT } else { self.waiting.longest_sleep() };
-        let max_wait = MAX_ADMISSION_WAIT.min(of_threads);
-        self.wait_at_most((max_wait, 0), true, |engine| !engine.machine.machine_packets_wait());
+        let of_threads = if self.single_threaded { max_wait } else { self.waiting.longest_sleep() };
+        let are_away = |engine: &Self| !engine.machine.machine_packets_wait(|_| true);
+        self.wait_at_most((max_wait.min(of_threads), 0), true, are_away);
         self.look_at_networks();
-        self.groups_leave.waited(!self.machine.machine_packets_wait());
+        self.groups_leave.waited(are_away(self));
     }
 
     #[cold]
@@ -175,7 +178,8 @@ impl<L: Link> Engine<L> {
     /// What was appended to a datagram leaves with the next look at its network, which a busy node segment delays a little.
     fn look_at_networks(&mut self) {
         let began = Clock::now();
-        while began.elapsed() < LOOK_TIME {
+        self.progress();
+        while self.io.link.may_have_arrivals() && began.elapsed() < LOOK_TIME {
             self.progress();
         }
         self.progress(); // at that time it looks, however long this thread had no core

@@ -399,10 +399,11 @@ impl LevelGroup {
 
     /// Sleeps until a member of our node has written something that this one waits for, or for `at_most`.
     pub fn sleep(&mut self, at_most: std::time::Duration) {
-        match &mut self.node {
-            Some(node) => node.sleep(at_most),
-            None => std::thread::sleep(at_most),
+        if self.node.is_none() {
+            return std::thread::sleep(at_most);
         }
+        let mut nodes = self.node.iter_mut().chain(&mut self.node_down);
+        nodes.find(|node| node.misses_a_member()).into_iter().for_each(|node| node.sleep(at_most));
     }
 
     /// A node group has failed. Members of our node may wait for us in the other one only.

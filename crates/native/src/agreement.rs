@@ -113,7 +113,7 @@ impl Inner {
         }
         let is_offered = match is_one_node {
             true => self.offered.on_one_node,
-            false => self.offered.across_nodes && self.node_groups.on_levels() < MAX_LEVEL_GROUPS,
+            false => self.offered.across_nodes && self.node_groups.may_be_on_levels() < MAX_LEVEL_GROUPS,
         };
         let handle = self.engine.node_handle().filter(|_| is_offered);
         Ok(Some(handle.map_or([0; OFFER_WORDS], |handle| [handle.id(), handle.endpoint(), group.into()])))
@@ -154,9 +154,21 @@ impl Shared {
     /// # Errors
     /// [`Error::Lost`]: the group can do nothing.
     pub fn agree(&self, group: u32) -> Result<(), Error> {
-        let (offer, Member { rank, ranks, .. }) =
-            self.with(|inner| Ok((inner.offer(group)?, inner.group(group)?.clone())))?;
+        let (offer, member) = self.with(|inner| {
+            let offer = inner.offer(group)?;
+            inner.node_groups.offered += usize::from(offer.is_some());
+            Ok((offer, inner.group(group)?.clone()))
+        })?;
         let Some(offer) = offer else { return Ok(()) };
+        let agreed = self.agree_on(group, offer, member);
+        self.with(|inner| {
+            inner.node_groups.offered -= 1;
+            Ok(())
+        })?;
+        agreed
+    }
+
+    fn agree_on(&self, group: u32, offer: Offer, Member { rank, ranks, .. }: Member) -> Result<(), Error> {
         let words = ranks.len() * OFFER_WORDS;
         let offers = self.agree_by(group, CollectiveOperation::AllGather, &offer, words)?;
         let Some(Agreed { key, segments, endpoints }) = agreed(offers.as_chunks::<OFFER_WORDS>().0) else {

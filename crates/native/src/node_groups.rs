@@ -236,6 +236,8 @@ pub(crate) struct NodeMembers {
     pub is_crowded: bool,
     /// Operations that have not ended, with marks.
     under_way: usize,
+    /// Groups about which this rank agrees with others just now.
+    pub offered: usize,
     /// Looks of the wait that lasts, and when it began. 0: there is none.
     looks: u32,
     waits_since: u64,
@@ -249,6 +251,7 @@ impl NodeMembers {
             members: BTreeMap::new(),
             is_crowded: false,
             under_way: 0,
+            offered: 0,
             looks: 0,
             waits_since: 0,
             checked_at: 0,
@@ -269,6 +272,11 @@ impl NodeMembers {
     pub fn operation(&self, group: u32, shape: &CollectiveShape) -> Option<Operation> {
         let member = self.members.get(&group)?;
         node_operation(shape).filter(|operation| member.group.takes(*operation, shape.members))
+    }
+
+    /// How many are on two levels, or may soon be.
+    pub fn may_be_on_levels(&self) -> usize {
+        self.on_levels() + self.offered
     }
 
     /// How many are on two levels.

@@ -227,7 +227,7 @@ pub const SETTINGS: &[SettingInfo] = &[
         allowed: "0, auto, 1",
         help: "With FI_WEIR_COLLECTIVES=1: communicators across hosts too. Ranks of a host meet in shared \
                memory, and one rank of each host meets the others. auto: those with several ranks on one of the hosts; \
-               others use messages, which cost them no more.",
+               others use messages, which cost them no more. 1: all. Native groups: auto and 1 are the same.",
     },
     SettingInfo {
         variable: MAX_PEERS,

@@ -43,16 +43,16 @@ impl Endpoint {
         }
     }
 
-    /// Whether a packet of an offloaded machine waits to leave: for credit, for room or behind others.
-    pub fn machine_packets_wait(&self) -> bool {
-        let waits = |peer: Peer| {
+    /// Whether a packet of an offloaded machine to one of the peers `of` waits to leave: for credit, for room or behind others.
+    pub fn machine_packets_wait(&self, mut of: impl FnMut(Peer) -> bool) -> bool {
+        let waits = |peer: &Peer| {
             let pending =
                 self.paths.peers.full_entry(peer.0 as usize).and_then(|entry| entry.pending.as_deref());
             pending.is_some_and(|pending| {
                 pending.backlog.iter().any(|entry| matches!(entry.kind, EntryKind::Offloaded(_)))
             })
         };
-        self.paths.backlogged > 0 && self.paths.peers.contacted().any(waits)
+        self.paths.backlogged > 0 && self.paths.peers.contacted().filter(waits).any(&mut of)
     }
 
     fn backlog_waits(&mut self, to: Peer) -> bool {

@@ -201,12 +201,14 @@ impl Endpoint {
         let mut events = 0;
         while let Some(completion) = self.engine.as_mut().and_then(Engine::next_completion) {
             events += 1;
+            if let (Operation::Join | Operation::Collective, Some(engine)) =
+                (completion.operation, &mut self.engine)
+            {
+                engine.let_groups_leave();
+            }
             if completion.operation == Operation::Join {
                 self.report_join(&completion);
                 continue;
-            }
-            if let (Operation::Collective, Some(engine)) = (completion.operation, &mut self.engine) {
-                engine.let_groups_leave();
             }
             if let (Operation::Peek, Outcome::Found { claimed: Some(message), .. }) =
                 (completion.operation, completion.outcome)

@@ -355,6 +355,11 @@ impl NodeGroup {
         self.rounds.fail(failure);
     }
 
+    /// Whether a round under way waits for a member.
+    pub fn misses_a_member(&self) -> bool {
+        self.rounds.missing().is_some()
+    }
+
     /// Sleeps until a member has written or finished that this one waits for, or for `at_most`. It may return early.
     pub fn sleep(&mut self, at_most: Duration) {
         self.rounds.sleep(at_most.as_nanos() as u64);

@@ -430,7 +430,7 @@ impl<M: GroupMemory> Rounds<M> {
     }
 
     /// A member that is missing. `None`: some round under way misses nobody.
-    fn missing(&self) -> Option<u32> {
+    pub fn missing(&self) -> Option<u32> {
         let (words, mut found) = (self.words(), None);
         for round in self.finished + 1..self.next {
             let Some(pending) = &self.pending[round as usize % GROUP_ROUNDS] else { continue };
