@@ -40,7 +40,8 @@ const MAX_WAIT_OVERSUBSCRIBED: Duration = Duration::from_micros(200);
 const MAX_WAIT_FAR: Duration = Duration::from_millis(1);
 /// Longest wait at the first contact: some time slices, since the peer may share its core.
 const MAX_CONTACT_WAIT: Duration = Duration::from_millis(20);
-/// Longest wait of a complete message for admission: ten times what tokens stay with ranks that do nothing.
+/// Longest wait of a complete message for admission: ten times what tokens stay with ranks that do nothing. With one thread it
+/// has [`LEAST_ADMISSION_POLLS`], however long they take.
 const MAX_ADMISSION_WAIT: Duration = Duration::from_nanos(10 * HOLD_NS);
 /// Polls of that wait at least: a rank that gets no core for so long has not looked.
 const LEAST_ADMISSION_POLLS: u32 = 128;
@@ -134,11 +135,11 @@ impl<L: Link> Engine<L> {
     #[cold]
     fn wait_for_admission(&mut self, to: Peer) {
         // Other threads may wait for the lock that this one holds.
-        let of_threads = if self.single_threaded { MAX_ADMISSION_WAIT } else { self.waiting.longest_sleep() };
-        let max_wait = MAX_ADMISSION_WAIT.min(of_threads);
-        self.wait_at_most((max_wait, LEAST_ADMISSION_POLLS), true, |engine| {
-            !engine.is_held_back_complete(to)
-        });
+        let (most, least_polls) = match self.single_threaded {
+            true => (MAX_ADMISSION_WAIT, LEAST_ADMISSION_POLLS),
+            false => (MAX_ADMISSION_WAIT.min(self.waiting.longest_sleep()), 0),
+        };
+        self.wait_at_most((most, least_polls), true, |engine| !engine.is_held_back_complete(to));
         self.look_at_networks();
     }
 

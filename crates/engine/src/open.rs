@@ -160,7 +160,8 @@ impl Network {
         let limit_ns = settings.peer_timeout.as_nanos() as u64;
         if let Some(provider) = settings.links.core_provider() {
             let admission = settings.admission;
-            let has_proxy = admission.has_proxy();
+            // Nobody sends for a rank that is alone on its node.
+            let has_proxy = admission.has_proxy() && ranks > 1;
             // What the core reads and writes by itself, nothing protects, and nothing holds back.
             let access = match settings.protection {
                 _ if !settings.cross_memory || settings.holds_packets_back(ranks) => CoreAccess::Packets,

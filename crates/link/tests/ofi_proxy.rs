@@ -8,7 +8,7 @@ mod ends;
 use std::net::Ipv4Addr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 use weir_link::Addressing;
 use weir_link::datagram::network::DatagramNetwork;
@@ -31,8 +31,15 @@ const BUSY: u8 = 1;
 /// As a core whose process dies with what it has taken.
 const LOSES: u8 = 2;
 
-/// An endpoint of the exchange that takes messages in the way which the number says.
-struct Moody(ExchangeEndpoint, Arc<AtomicU8>);
+/// What a core does, and the port that it refuses, as if the endpoint there computed.
+#[derive(Debug, Default)]
+struct Mood {
+    mood: AtomicU8,
+    refused_port: AtomicU16,
+}
+
+/// An endpoint of the exchange that takes messages in the way which its mood says, and the ports of the others.
+struct Moody(ExchangeEndpoint, Arc<Mood>, Vec<(CoreAddress, u16)>);
 
 impl CoreEndpoint for Moody {
     fn provider(&self) -> &str {
@@ -48,10 +55,17 @@ impl CoreEndpoint for Moody {
         self.0.posted_receives()
     }
     fn address_of(&mut self, name: &[u8]) -> Option<CoreAddress> {
-        self.0.address_of(name)
+        let address = self.0.address_of(name)?;
+        // As a sockaddr_in.
+        self.2.push((address, u16::from_be_bytes([name[2], name[3]])));
+        Some(address)
     }
     fn send(&mut self, to: CoreAddress, head: &[u8], body: &[u8]) -> Sent {
-        match self.1.load(Ordering::Relaxed) {
+        let refused = self.1.refused_port.load(Ordering::Relaxed);
+        if self.2.contains(&(to, refused)) {
+            return Sent::Busy;
+        }
+        match self.1.mood.load(Ordering::Relaxed) {
             BUSY => Sent::Busy,
             LOSES => Sent::Taken,
             _ => self.0.send(to, head, body),
@@ -87,7 +101,7 @@ fn open(network: OfiNetwork, port: u16) -> ends::End<OfiNetwork> {
 /// A sender on one host with others, connected to a receiver on another host.
 struct Sender {
     end: ends::End<OfiNetwork>,
-    core: Arc<AtomicU8>,
+    core: Arc<Mood>,
     to: Peer,
     _node: NodeSegment,
     _mailbox: ShmLink,
@@ -102,8 +116,8 @@ impl Sender {
     ) -> Sender {
         let mailbox = common::open(directory.path());
         let node = NodeSegment::join(&mailbox, JobKey::new(&"a job")).expect("joined");
-        let core = Arc::new(AtomicU8::new(DELIVERS));
-        let network = network(Moody(exchange.open_on(HERE, port), Arc::clone(&core)));
+        let core = Arc::new(Mood::default());
+        let network = network(Moody(exchange.open_on(HERE, port), Arc::clone(&core), Vec::new()));
         let domain = network.domain().expect("names of sockets");
         let proxy = SendProxy::open(&node.handle(), 1, false, domain).expect("a queue");
         let mut end = open(network, port).with_proxy(proxy);
@@ -118,7 +132,7 @@ impl Sender {
     }
 
     fn mood(&self, mood: u8) {
-        self.core.store(mood, Ordering::Relaxed);
+        self.core.mood.store(mood, Ordering::Relaxed);
     }
 
     fn sent_for_others(&self) -> u64 {
@@ -182,6 +196,46 @@ fn endpoints_of_a_host_send_for_each_other_over_a_core() {
 #[test]
 fn what_a_server_had_taken_when_it_died_is_sent_again() {
     assert!(the_second_serves(LOSES) > 0, "a server has lost some");
+}
+
+#[test]
+fn a_receiver_that_computes_stops_no_server_towards_others() {
+    let exchange = Exchange::new(7, 64, 2048);
+    let directory = common::directory();
+    let [mut computing, mut receiver] =
+        [RECEIVER, RECEIVER + 1].map(|port| open(network(exchange.open_on(THERE, port)), port));
+    let mut first = Sender::open(&directory, &exchange, 1, &mut computing);
+    let mut second = Sender::open(&directory, &exchange, 2, &mut receiver);
+    first.mood(BUSY);
+    second.core.refused_port.store(RECEIVER, Ordering::Relaxed);
+    let (mut next, mut others, begun) = (0, 0, Instant::now());
+    while second.sent_for_others() == 0 {
+        assert!(begun.elapsed() < LIMIT, "the first had nothing in its queue");
+        others += u32::from(second.end.send(second.to, others).is_ok());
+        second.end.poll();
+        receiver.poll();
+        std::thread::sleep(Duration::from_millis(2));
+        (0..3).for_each(|_| next += u32::from(next < MESSAGES && first.end.send(first.to, next).is_ok()));
+        first.end.poll();
+        others += u32::from(second.end.send(second.to, others).is_ok());
+        second.end.poll();
+    }
+    // Now a datagram to the endpoint that computes waits at the core of the second.
+    let (from, all, begun) = (receiver.peer(&second.end.link.address()), others + MESSAGES, Instant::now());
+    while receiver.received.get(&from).map_or(0, |messages| messages.len() as u32) < all {
+        assert!(begun.elapsed() < LIMIT / 2, "{:?}", receiver.received.get(&from).map(|all| all.len()));
+        others += u32::from(others < all && second.end.send(second.to, others).is_ok());
+        second.end.poll();
+        receiver.poll();
+    }
+    first.mood(DELIVERS);
+    let (from, begun) = (computing.peer(&first.end.link.address()), Instant::now());
+    while computing.received.get(&from).map_or(0, |messages| messages.len() as u32) < next {
+        assert!(begun.elapsed() < LIMIT, "what was dropped is not sent again");
+        [&mut first.end, &mut second.end, &mut receiver, &mut computing]
+            .into_iter()
+            .for_each(|end| end.poll());
+    }
 }
 
 #[test]

@@ -102,8 +102,9 @@ impl<P: Copy> PathIo<P> {
         let Some(gate) = shared.gate.as_mut().filter(|_| self.counted > 0) else { return };
         let held = self.counted_before.saturating_sub(self.first_copy) as u32;
         if let Some(fewer) = self.counted.checked_sub(held).filter(|fewer| *fewer > 0) {
-            // When nothing is under way any more, nobody asks since when.
-            let now = if gate.held() > fewer { shared.network.host_time() } else { self.moved_at };
+            // When nothing is under way any more, others ask only when this rank has sent.
+            let is_over = gate.held() <= fewer;
+            let now = if is_over { gate.took_at().max(self.moved_at) } else { shared.network.host_time() };
             (self.counted, self.moved_at) = (held, now);
             gate.gave_back(now, fewer);
         }

@@ -16,6 +16,8 @@ const MOST_DATAGRAMS: usize = 64;
 /// So many wait for others, if there are so many, although nothing is under way: a call costs as much as the seals of forty, so
 /// the receiver does not gain by an earlier one. 64 KiB leave in two calls.
 const LEAST_BURST: usize = 24;
+/// Refusals in a row after which what a place refuses is dropped, where others are not busy: some milliseconds of polls.
+const MOST_REFUSALS: u32 = 4096;
 
 /// See the head of this file.
 #[derive(Debug)]
@@ -29,6 +31,8 @@ pub(super) struct Outgoing<P> {
     in_fragments: bool,
     /// The last datagram is shorter, so no other follows it.
     is_closed: bool,
+    /// The network has taken nothing for so many calls.
+    refusals: u32,
 }
 
 impl<P: Copy + Eq> Outgoing<P> {
@@ -40,6 +44,7 @@ impl<P: Copy + Eq> Outgoing<P> {
             datagrams: 0,
             in_fragments: false,
             is_closed: false,
+            refusals: 0,
         }
     }
 
@@ -99,14 +104,16 @@ impl<P: Copy + Eq> Outgoing<P> {
     pub(super) fn flush<N: DatagramNetwork<Place = P>>(&mut self, network: &mut N) -> Result<(), LinkBusy> {
         if let Some(to) = self.to.filter(|_| self.datagrams > 0) {
             let taken = network.send(to, &self.bytes, self.segment_bytes, self.in_fragments);
-            if taken < self.bytes.len() {
+            self.refusals = if taken > 0 { 0 } else { self.refusals + 1 };
+            let is_dropped = self.refusals >= MOST_REFUSALS && network.is_busy_for_one_place();
+            if taken < self.bytes.len() && !is_dropped {
                 self.bytes.drain(..taken);
                 self.datagrams -= taken / self.segment_bytes;
                 return Err(LinkBusy);
             }
         }
         self.bytes.clear();
-        (self.to, self.datagrams, self.is_closed) = (None, 0, false);
+        (self.to, self.datagrams, self.is_closed, self.refusals) = (None, 0, false, 0);
         Ok(())
     }
 }

@@ -65,6 +65,8 @@ pub struct SendGate {
     mechanism: Mechanism,
     /// Bundles that count.
     held: u32,
+    /// When bundles began last.
+    took_at: Instant,
     /// Since when a packet waits, if one does, and when it may pass, as far as is known.
     waits: Option<Waiting>,
     /// The path whose packet is the next, while one waits.
@@ -99,7 +101,7 @@ pub struct GateCounters {
 impl SendGate {
     fn new(mechanism: Mechanism) -> SendGate {
         let (searched_at, counters) = (Instant(0), GateCounters::default());
-        SendGate { mechanism, held: 0, waits: None, turn: None, searched_at, counters }
+        SendGate { mechanism, held: 0, took_at: Instant(0), waits: None, turn: None, searched_at, counters }
     }
 
     /// A gate with a delay between two packets that begin bundles. Unit: ns.
@@ -261,6 +263,7 @@ impl SendGate {
             _ => {}
         }
         self.held += bundles;
+        self.took_at = now;
         self.counters.most_held = self.counters.most_held.max(self.held.into());
         self.show_held(now);
         if asked {
@@ -273,6 +276,11 @@ impl SendGate {
         debug_assert!(bundles <= self.held, "{bundles} of {}", self.held);
         self.held = self.held.saturating_sub(bundles);
         self.show_held(now);
+    }
+
+    /// When bundles began last, of any path.
+    pub(super) fn took_at(&self) -> Instant {
+        self.took_at
     }
 
     /// Whether it is time to search for peers that acknowledge nothing: a packet waits for tokens.

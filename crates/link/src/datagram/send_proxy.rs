@@ -201,6 +201,9 @@ impl SendProxy {
             first.append_part(&mut self.part);
             // Without a place, another process has written what no endpoint of this network writes.
             let place = network.place_of(&self.part).filter(|_| first.datagram_bytes() > 0);
+            if queue != self.queues.index() && place.is_some_and(|place| network.has_failed(place)) {
+                break; // its owner may reach it
+            }
             if let Some(place) = place {
                 let (length, largest) = (first.datagram_bytes(), network.largest_datagram());
                 outgoing.append(network, place, length, largest, 2 * BATCH as usize, |bytes| {

@@ -214,6 +214,14 @@ impl DatagramNetwork for OfiNetwork {
         !self.has_proxy
     }
 
+    fn is_busy_for_one_place(&self) -> bool {
+        self.has_proxy
+    }
+
+    fn has_failed(&self, to: OfiPlace) -> bool {
+        self.targets.get(&to).is_some_and(|target| target.has_failed)
+    }
+
     /// The place of another endpoint of that host, if names are those of sockets. Elsewhere nobody knows.
     fn is_same_host(&self, one: OfiPlace, other: OfiPlace) -> bool {
         one == other || one.ip().is_some_and(|ip| other.ip() == Some(ip))
