@@ -170,19 +170,23 @@ static double mean_us(void (*work)(long count), double seconds) {
     return sum / ranks;
 }
 
-/* How much of a started operation is hidden behind computing that takes about as long. Hidden is by how much less the two take
- * together than one after the other: of the shorter one, in percent. */
+/* Hidden is by how much less an operation and computing take together than one after the other: of the shorter one, in percent. */
+static void print_hidden(const char *name, double pure, double computing, double both) {
+    double hidden = 100 * (pure + computing - both) / (pure < computing ? pure : computing);
+    hidden = hidden < 0 ? 0 : hidden > 100 ? 100 : hidden;
+    if (rank == 0)
+        printf("%s ranks=%d percent=%.1f pure_us=%.3f compute_us=%.3f both_us=%.3f\n", name, ranks, hidden, pure, computing, both);
+}
+
+/* How much of a started operation is hidden behind computing that takes about as long. */
 static void measure_overlap(const char *name, void (*work)(long count), double seconds) {
-    double pure = mean_us(work, seconds), computing, both, hidden;
+    double pure = mean_us(work, seconds), computing, both;
     compute_steps = FIRST_STEPS;
     compute_steps = (long)(FIRST_STEPS * pure / mean_us(computations, seconds)) + 1;
     computing = mean_us(computations, seconds);
     both = mean_us(work, seconds);
     compute_steps = 0;
-    hidden = 100 * (pure + computing - both) / (pure < computing ? pure : computing);
-    hidden = hidden < 0 ? 0 : hidden > 100 ? 100 : hidden;
-    if (rank == 0)
-        printf("%s ranks=%d percent=%.1f pure_us=%.3f compute_us=%.3f both_us=%.3f\n", name, ranks, hidden, pure, computing, both);
+    print_hidden(name, pure, computing, both);
 }
 
 /* Time in the calls of ranks that come late. Of a reduction: also the time for which its root must wait, since a rank has not
@@ -269,7 +273,7 @@ static double beside_late_ranks_us(void (*work)(long count), long count) {
 static void measure_late_overlap(const char *name, void (*work)(long count), double seconds) {
     long count = (long)(seconds / (COMPUTING_US * 1e-6)), steps = FIRST_STEPS;
     if (count < FEWEST_LATE_CALLS) count = FEWEST_LATE_CALLS;
-    double pure = beside_late_ranks_us(work, count), began = now_s(), computing, both, hidden;
+    double pure = beside_late_ranks_us(work, count), began = now_s(), computing, both;
     compute_steps = FIRST_STEPS;
     if (rank == 0) computations(CALLS * CALLS);
     if (rank == 0) steps = (long)(FIRST_STEPS * COMPUTING_US * CALLS * CALLS / ((now_s() - began) * 1e6)) + 1;
@@ -277,10 +281,7 @@ static void measure_late_overlap(const char *name, void (*work)(long count), dou
     computing = beside_late_ranks_us(computations, count);
     both = beside_late_ranks_us(work, count);
     compute_steps = 0;
-    hidden = 100 * (pure + computing - both) / (pure < computing ? pure : computing);
-    hidden = hidden < 0 ? 0 : hidden > 100 ? 100 : hidden;
-    if (rank == 0)
-        printf("%s ranks=%d percent=%.1f pure_us=%.3f compute_us=%.3f both_us=%.3f\n", name, ranks, hidden, pure, computing, both);
+    print_hidden(name, pure, computing, both);
 }
 
 static void measure_operations(double seconds) {

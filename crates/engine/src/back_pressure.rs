@@ -15,7 +15,8 @@
 //! the message, such as `MPI_Comm_accept` of Open MPI, and nobody polls here any more. Useless waits become rare as above.
 //!
 //! For the same reason a caller that learns the end of an operation of a group lets first leave what the group has sent
-//! ([`Engine::let_groups_leave`]). A member may end an operation while others wait for its last packet.
+//! ([`Engine::let_groups_leave`]), for at most [`MAX_WAIT_FAR`], or [`MAX_ADMISSION_WAIT`] if admission holds it back. A member may
+//! end an operation while others wait for its last packet.
 //!
 //! For the same reason each message that is complete waits while admission holds it back, up to [`MAX_ADMISSION_WAIT`]: the
 //! gate opens only for those who poll. Tokens of ranks that do nothing are free again long before that.
@@ -124,23 +125,24 @@ impl<L: Link> Engine<L> {
         // A receiver that gives no credit may compute for long. Then nobody waits for this packet yet.
         let is_held_back = self.machine.machine_packets_wait(|peer| self.io.link.is_held_back(peer));
         let max_wait = if is_held_back { MAX_ADMISSION_WAIT } else { MAX_WAIT_FAR };
-        // Other threads may wait for the lock that this one holds.
-        let of_threads = if self.single_threaded { max_wait } else { self.waiting.longest_sleep() };
+        let max_wait = self.with_other_threads(max_wait);
         let are_away = |engine: &Self| !engine.machine.machine_packets_wait(|_| true);
-        self.wait_at_most((max_wait.min(of_threads), 0), true, are_away);
+        self.wait_at_most((max_wait, 0), true, are_away);
         self.look_at_networks();
         self.groups_leave.waited(are_away(self));
     }
 
     #[cold]
     fn wait_for_admission(&mut self, to: Peer) {
-        // Other threads may wait for the lock that this one holds.
-        let (most, least_polls) = match self.single_threaded {
-            true => (MAX_ADMISSION_WAIT, LEAST_ADMISSION_POLLS),
-            false => (MAX_ADMISSION_WAIT.min(self.waiting.longest_sleep()), 0),
-        };
-        self.wait_at_most((most, least_polls), true, |engine| !engine.is_held_back_complete(to));
+        let max_wait = self.with_other_threads(MAX_ADMISSION_WAIT);
+        let least_polls = if self.single_threaded { LEAST_ADMISSION_POLLS } else { 0 };
+        self.wait_at_most((max_wait, least_polls), true, |engine| !engine.is_held_back_complete(to));
         self.look_at_networks();
+    }
+
+    /// A wait is shorter with several threads: others may wait for the lock that this one holds.
+    fn with_other_threads(&self, max_wait: Duration) -> Duration {
+        if self.single_threaded { max_wait } else { max_wait.min(self.waiting.longest_sleep()) }
     }
 
     /// Whether admission holds back a complete message to `to`, also behind incomplete ones: the program may wait for those

@@ -102,7 +102,7 @@ impl<P: Copy> PathIo<P> {
         let Some(gate) = shared.gate.as_mut().filter(|_| self.counted > 0) else { return };
         let held = self.counted_before.saturating_sub(self.first_copy) as u32;
         if let Some(fewer) = self.counted.checked_sub(held).filter(|fewer| *fewer > 0) {
-            // When nothing is under way any more, others ask only when this rank has sent.
+            // When nothing is under way any more, the others ask only when this rank has sent last.
             let is_over = gate.held() <= fewer;
             let now = if is_over { gate.took_at().max(self.moved_at) } else { shared.network.host_time() };
             (self.counted, self.moved_at) = (held, now);
@@ -152,6 +152,8 @@ mod tests {
     use crate::shm::options::for_tests;
     use crate::{Address, Quota};
     use weir_proto::reliability::{DatagramDriver, Header};
+    use weir_proto::wire::LinkExtension;
+    use zerocopy::FromZeros;
 
     #[test]
     fn the_driver_of_a_path_knows_which_of_its_bundles_wait_in_the_queue_of_the_proxy() {
@@ -172,19 +174,8 @@ mod tests {
         let mut number = 0;
         let mut send = |driver: &mut PathDriver<'_, _>, position| {
             number += 1;
-            let (acknowledged, latest, arrived, marks, asks) = (0, 0, 0, 0, false);
-            let (epoch, destination_epoch) = (1, 1);
-            let header = Header {
-                epoch,
-                destination_epoch,
-                number,
-                acknowledged,
-                latest,
-                arrived,
-                marks,
-                asks,
-                delay_doublings: 0,
-            };
+            let header =
+                Header { epoch: 1, destination_epoch: 1, number, ..LinkExtension::new_zeroed().into() };
             driver.transmit(&header, position).unwrap();
         };
         let queued = |driver: &PathDriver<'_, _>| {

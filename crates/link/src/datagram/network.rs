@@ -84,8 +84,9 @@ fn host_time() -> Instant {
     Instant((time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64))
 }
 
-/// Looks at both clocks are close within this time; so often one tries.
+/// Between the looks at two clocks at most this time may pass. Unit: ns.
 const CLOSE_NS: u64 = 10_000;
+/// So often both clocks are read, until that holds.
 const LOOKS: u32 = 1000;
 
 /// The clock of a network of this host.
@@ -99,7 +100,7 @@ pub(crate) struct Clock {
 impl Clock {
     /// A clock that begins at 0.
     pub fn start() -> Clock {
-        // Endpoints of a host agree up to the time between two looks. So nothing long may happen in between.
+        // Endpoints of a host differ by the time between the two looks. So both are repeated if the process had no core meanwhile.
         let look = || (host_time(), std::time::Instant::now(), host_time());
         let is_close =
             |(before, _, after): &(Instant, std::time::Instant, Instant)| after.since_ns(*before) < CLOSE_NS;

@@ -16,7 +16,7 @@ const MOST_DATAGRAMS: usize = 64;
 /// So many wait for others, if there are so many, although nothing is under way: a call costs as much as the seals of forty, so
 /// the receiver does not gain by an earlier one. 64 KiB leave in two calls.
 const LEAST_BURST: usize = 24;
-/// Refusals in a row after which what a place refuses is dropped, where others are not busy: some milliseconds of polls.
+/// So many refusals in a row, some milliseconds of polls: then what waits is dropped, if other places may take datagrams.
 const MOST_REFUSALS: u32 = 4096;
 
 /// See the head of this file.
@@ -104,7 +104,7 @@ impl<P: Copy + Eq> Outgoing<P> {
     pub(super) fn flush<N: DatagramNetwork<Place = P>>(&mut self, network: &mut N) -> Result<(), LinkBusy> {
         if let Some(to) = self.to.filter(|_| self.datagrams > 0) {
             let taken = network.send(to, &self.bytes, self.segment_bytes, self.in_fragments);
-            self.refusals = if taken > 0 { 0 } else { self.refusals + 1 };
+            self.refusals = if taken > 0 { 0 } else { self.refusals.saturating_add(1) };
             let is_dropped = self.refusals >= MOST_REFUSALS && network.is_busy_for_one_place();
             if taken < self.bytes.len() && !is_dropped {
                 self.bytes.drain(..taken);

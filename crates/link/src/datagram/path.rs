@@ -584,8 +584,8 @@ impl<N: DatagramNetwork> DatagramDriver for PathDriver<'_, N> {
         }
     }
 
-    /// A token of the gate, the grant of others, the memory of copies, or an endpoint. In the queue of a proxy a bundle is passed by
-    /// the question of who begins to wait for it.
+    /// A token of the gate, the grant of others, the memory of copies, or an endpoint. A proxy's queue does not hold questions: the
+    /// answer to one would not acknowledge the bundles that wait there.
     fn awaits_acknowledgement(&self) -> bool {
         self.shared.gate.is_some()
             || self.shared.proxy.is_some()

@@ -17,8 +17,7 @@ impl RateThrottle {
     /// # Errors
     /// The time at which it may. Nothing has changed.
     pub fn inject(&mut self, now: Instant, delay_ns: u64) -> Result<(), Instant> {
-        let earliest = self.last.map(|last| last.plus_ns(delay_ns));
-        if let Some(earliest) = earliest.filter(|earliest| now < *earliest) {
+        if let Some(earliest) = self.earliest(delay_ns).filter(|earliest| now < *earliest) {
             if self.broken.has(Mutant::RefusalsRestartTheDelay) {
                 self.last = Some(now);
             }
@@ -28,10 +27,16 @@ impl RateThrottle {
         Ok(())
     }
 
+    /// When the next injection may be. `None`: at any time.
+    #[inline]
+    fn earliest(&self, delay_ns: u64) -> Option<Instant> {
+        self.last.map(|last| last.plus_ns(delay_ns))
+    }
+
     /// Whether [`RateThrottle::inject`] would inject at `now`.
     #[inline]
     pub fn allows(&self, now: Instant, delay_ns: u64) -> bool {
-        self.last.is_none_or(|last| now >= last.plus_ns(delay_ns))
+        self.earliest(delay_ns).is_none_or(|earliest| now >= earliest)
     }
 
     /// Something was injected at `now` without asking.

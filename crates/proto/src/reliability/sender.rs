@@ -274,7 +274,7 @@ impl Sender {
         broken: Broken,
     ) {
         let number = self.next_number;
-        self.give_up_record(number);
+        self.give_up_record(number, broken);
         self.next_number += 1;
         let without_bundle = if asks { QUESTION } else { NOTHING };
         let mut record = Record { sent_at: now, position: position.unwrap_or(without_bundle) };
@@ -319,10 +319,10 @@ impl Sender {
 
     /// The record of `number` replaces the oldest one. If that datagram is under way, it counts as lost.
     #[inline]
-    fn give_up_record(&mut self, number: u64) {
+    fn give_up_record(&mut self, number: u64, broken: Broken) {
         let oldest = number - self.records.len() as u64;
         if oldest >= self.scan {
-            self.note_if_lost(oldest, true, Broken::default());
+            self.note_if_lost(oldest, true, broken);
             self.scan = oldest + 1;
         }
     }

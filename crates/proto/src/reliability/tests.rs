@@ -1,6 +1,8 @@
 //! Tests of reliability: exact rules of one path here, for a queue before the network (`queued`) and for timeouts in a row
-//! (`collapse`), for processes that do not run (`gaps`), for acknowledgements that wait (`delay`), sets and numbers against plain ones (`numbers`), and random worlds of two paths on a network with faults
-//! (`world`), which must also detect the mutants.
+//! (`collapse`), for processes that do not run (`gaps`), and for acknowledgements that wait (`delay`).
+//!
+//! Sets and numbers are compared with plain ones (`numbers`). Random worlds have two paths on a network with faults (`world`).
+//! They must also detect the mutants.
 
 extern crate std;
 
