@@ -24,6 +24,7 @@ use crate::communicators;
 use crate::elements::{Buffer, Copy, Element, Elements};
 use crate::member::Communicator;
 use crate::mpi::{Mpi, mpi};
+use crate::recent::{Recent, Repeated};
 use crate::requests::Start;
 use std::ffi::c_int;
 use weir_engine::delivery::Delivery;
@@ -102,21 +103,50 @@ impl Call {
     unsafe fn act(&self, request: Option<usize>) -> Option<c_int> {
         let mpi = mpi()?;
         let abi = mpi.abi.as_ref()?;
+        let handle = abi.handle(self.communicator);
+        if request.is_none() {
+            let again = communicators::with_last(handle, |communicator, recent| {
+                // SAFETY: as the caller promises.
+                unsafe { self.act_again(mpi, abi, communicator, recent) }
+            });
+            if again.is_some() {
+                return again;
+            }
+        }
         let root = u32::try_from(self.root).ok()?;
         let chosen = match self.kind {
             Kind::Gather | Kind::Scatter => None, // only the rank tells which buffer counts
             _ => Some(self.chosen(mpi, abi, &self.receive, root)?),
         };
-        let handle = abi.handle(self.communicator);
         let may_decide = request.is_none(); // a call that must not wait cannot agree with the other members
-        let status = communicators::with_group(mpi, abi, handle, may_decide, |communicator| {
+        let status = communicators::with_group(mpi, abi, handle, may_decide, |communicator, recent| {
             if request.is_some() && !communicator.takes_receives {
                 return None;
             }
             // SAFETY: as the caller promises.
-            unsafe { self.act_in(mpi, abi, communicator, chosen, root, request) }
+            unsafe { self.act_in(mpi, abi, (communicator, recent), chosen, root, request) }
         });
         status.map_or_else(Some, Option::flatten)
+    }
+
+    /// Performs a call that is like one before. `None`: it is not, or the communicator has been freed.
+    ///
+    /// # Safety
+    /// As for [`Call::perform`].
+    #[inline]
+    unsafe fn act_again(
+        &self,
+        mpi: &Mpi,
+        abi: &Abi,
+        communicator: &Communicator,
+        recent: &mut Recent,
+    ) -> Option<c_int> {
+        let Communicator { rank, members, .. } = *communicator;
+        let in_place = abi.constants.values.in_place;
+        let Repeated { operation, data, result } = recent.repeated(self, (rank, members), in_place)?;
+        let (data, result) = (data as *const u8, result as *mut u8);
+        // SAFETY: the buffers are as long as the operation says, as the caller promises, and apart from each other.
+        unsafe { communicator.perform(mpi, abi, self.name, (operation, operation.into()), data, result) }
     }
 
     /// Performs or starts the call in the group of a communicator. Returns the status for the program. `None`: the MPI does it.
@@ -129,7 +159,7 @@ impl Call {
         &self,
         mpi: &Mpi,
         abi: &Abi,
-        communicator: &Communicator,
+        (communicator, recent): (&Communicator, &mut Recent),
         chosen: Option<Operation>,
         root: u32,
         request: Option<usize>,
@@ -156,6 +186,9 @@ impl Call {
             // SAFETY: the MPI's function. A handler may end the process, or return.
             unsafe { (mpi.functions.comm_call_errhandler)(communicator.handle, error) };
             return Some(error);
+        }
+        if request.is_none() && communicator.layout.is_none() && share.is_in_plain_buffers() {
+            recent.remember(self, operation);
         }
         let ended = match request {
             // SAFETY: as the caller promises; the lengths are those of the operation.
@@ -234,6 +267,12 @@ impl Call {
 }
 
 impl Share {
+    /// Whether the group uses the program's buffers, and those that MPI names for this call.
+    fn is_in_plain_buffers(&self) -> bool {
+        let is_plain = |elements: &Elements| elements.is_plain;
+        self.data.iter().chain(&self.result).all(is_plain)
+    }
+
     /// Whether the arguments of this member agree with each other.
     fn has_lengths_of(&self, operation: Operation, communicator: &Communicator) -> bool {
         let Communicator { rank, members, .. } = *communicator;
@@ -259,13 +298,15 @@ impl Share {
         operation: Operation,
         communicator: &Communicator,
     ) -> Result<Option<c_int>, c_int> {
-        let (mut copy_of_data, mut copy_of_result) = (Copy::default(), Copy::default());
+        // Made where they are needed: most operations copy nothing.
+        let (mut copy_of_data, mut copy_of_result);
         let nothing = std::ptr::null_mut();
         let overlaps = |data: &Elements| self.result.is_some_and(|result| data.overlaps(&result));
         let data = match &self.data {
             None => nothing,
             Some(data) if data.is_plain && !overlaps(data) => data.address(),
             Some(data) => {
+                copy_of_data = Copy::default();
                 let copy = copy_of_data.room(data.bytes);
                 // SAFETY: as the caller promises, and room.
                 unsafe { data.pack(mpi, copy) }?;
@@ -275,7 +316,10 @@ impl Share {
         let result = match &self.result {
             None => nothing,
             Some(result) if result.is_plain => result.address(),
-            Some(result) => copy_of_result.room(result.bytes),
+            Some(result) => {
+                copy_of_result = Copy::default();
+                copy_of_result.room(result.bytes)
+            }
         };
         // SAFETY: as long as the operation says, and apart from each other.
         let Some(status) =

@@ -12,6 +12,7 @@ use crate::agreement::{self, OFFER_WORDS, Offer};
 use crate::member::{Communicator, Member, lock, make_progress};
 use crate::mpi::{Mpi, check, mpi};
 use crate::provider::Group;
+use crate::recent::Recent;
 use crate::requests::takes_receives;
 use crate::{provider, world};
 use std::cell::Cell;
@@ -33,8 +34,16 @@ static HAS_ENDED: AtomicBool = AtomicBool::new(false);
 static PERFORMED: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// The communicator of this thread's last call, and [`FREED`] then.
-    static LAST: Cell<Option<(u64, Arc<Communicator>)>> = const { Cell::new(None) };
+    static LAST: Cell<Option<Last>> = const { Cell::new(None) };
+}
+
+/// The communicator of this thread's last call.
+struct Last {
+    /// [`FREED`] then.
+    freed: u64,
+    communicator: Arc<Communicator>,
+    /// What its last calls were.
+    recent: Recent,
 }
 
 /// Calls `work` with the communicator, if its operations are done by a group; else `None`. The first call that may decides,
@@ -49,12 +58,12 @@ pub fn with_group<R>(
     abi: &Abi,
     handle: usize,
     may_decide: bool,
-    work: impl FnOnce(&Communicator) -> R,
+    work: impl FnOnce(&Communicator, &mut Recent) -> R,
 ) -> Result<Option<R>, c_int> {
     let freed = FREED.load(Ordering::Acquire);
     // Taken out and put back: a further reference would cost two locked instructions. A call in between finds none.
-    let (freed, communicator) = match LAST.take() {
-        Some(last) if last.0 == freed && last.1.handle == handle => last,
+    let mut last = match LAST.take() {
+        Some(last) if last.freed == freed && last.communicator.handle == handle => last,
         _ if HAS_ENDED.load(Ordering::Acquire) => return Ok(None),
         _ => {
             let known = lock(&KNOWN).get(&handle).cloned();
@@ -63,14 +72,27 @@ pub fn with_group<R>(
                 known => known,
             };
             match found {
-                Some(communicator) => (freed, communicator),
+                Some(communicator) => Last { freed, communicator, recent: Recent::default() },
                 None => return Ok(None),
             }
         }
     };
-    let result = communicator.has_group.then(|| work(&communicator));
-    LAST.set(Some((freed, communicator)));
+    let result = last.communicator.has_group.then(|| work(&last.communicator, &mut last.recent));
+    LAST.set(Some(last));
     Ok(result)
+}
+
+/// Calls `work` with the communicator, if this thread has called it last and its operations are done by a group. Nobody decides
+/// and nobody is asked.
+#[inline]
+pub fn with_last<R>(handle: usize, work: impl FnOnce(&Communicator, &mut Recent) -> Option<R>) -> Option<R> {
+    let mut last = LAST.take()?;
+    let is_it = last.freed == FREED.load(Ordering::Acquire)
+        && last.communicator.handle == handle
+        && last.communicator.has_group;
+    let result = if is_it { work(&last.communicator, &mut last.recent) } else { None };
+    LAST.set(Some(last));
+    result
 }
 
 /// Operations that groups have done for this process.

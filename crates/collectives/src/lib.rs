@@ -11,6 +11,7 @@
 //! call           choice: 8 bytes, sum of F64; this is a choice by what MPI requires to be equal at all members
 //! world          first call of comm: have all members this library? All of them find the same
 //! communicators  if so, they agree (agreement), by PMPI_Allgather; then its group is known
+//! recent         a call like one before needs none of this, nor the next line
 //! elements       what this member contributes and gets, as bytes without gaps
 //! member         performs the operation in the group; between two looks it yields, and lets the MPI make progress
 //! requests       or starts it: a receive of the MPI ends with it, and is the program's request
@@ -30,6 +31,7 @@ mod entry;
 mod member;
 mod mpi;
 mod provider;
+mod recent;
 mod reduce_scatter;
 mod requests;
 mod world;

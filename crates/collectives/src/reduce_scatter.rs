@@ -114,7 +114,7 @@ impl ReduceScatter {
         }
         let handle = abi.handle(self.communicator);
         let may_decide = request.is_none();
-        let status = communicators::with_group(mpi, abi, handle, may_decide, |communicator| {
+        let status = communicators::with_group(mpi, abi, handle, may_decide, |communicator, _| {
             if request.is_some() && !communicator.takes_receives {
                 return None;
             }

@@ -334,8 +334,90 @@ fn a_task_starts_when_all_parts_of_the_one_before_have_started() {
     });
 }
 
-#[test]
 #[cfg(not(loom))]
+#[test]
+fn a_member_that_begins_looks_until_the_one_that_it_waits_for_has_written() {
+    let begin = |member: &mut Member, looks| {
+        let mut task = member.task(Operation::Barrier);
+        let is_done = member.begin(&mut task, &[], &mut [], looks, || 1).expect("no failure");
+        (task, is_done)
+    };
+    let mut members = group(2);
+    let mut late = members.pop().expect("two members");
+    let first = &mut members[0];
+    let (mut task, is_done) = begin(first, 3);
+    assert!(!is_done && task.has_begun() && first.missing() == Some(1), "nobody has written");
+    assert!(begin(&mut late, 0).1, "it is the last");
+    assert!(first.advance(&mut task, &[], &mut [], || 1).expect("no failure"));
+    // Looks for some seconds, so the other one writes meanwhile.
+    let writer = thread::spawn(move || begin(&mut late, u32::MAX).1);
+    assert!(begin(first, u32::MAX).1);
+    assert!(writer.join().unwrap());
+}
+
+#[cfg(not(loom))]
+#[test]
+fn what_begins_beside_a_round_under_way_or_without_room_ends_like_all_others() {
+    let mut members = group(2);
+    let under_way = start(&mut members[0], all_reduce(), 5);
+    let mut task = members[0].task(broadcast(1));
+    let mut result = [0; 8];
+    assert!(!members[0].begin(&mut task, &[], &mut result, 3, || 1).expect("no failure"));
+    assert_eq!(run(&mut members[1], all_reduce(), 6), 11);
+    assert_eq!(look(&mut members[0], all_reduce(), under_way), Some(11));
+    for value in 0..MAX_ROUNDS {
+        let mut task = members[1].task(broadcast(1));
+        let is_done =
+            members[1].begin(&mut task, &value.to_ne_bytes(), &mut [], 0, || 1).expect("no failure");
+        assert_eq!((is_done, members[1].missing()), (true, None), "{value}");
+    }
+    let mut next = members[1].task(broadcast(1));
+    assert!(!members[1].begin(&mut next, &[9; 8], &mut [], 3, || 1).expect("no failure"));
+    assert!(!next.has_begun() && members[1].missing() == Some(0), "the other one has finished none of them");
+    assert!(members[0].advance(&mut task, &[], &mut result, || 1).expect("no failure"));
+    assert_eq!(u64::from_ne_bytes(result), 0);
+    assert!(members[1].advance(&mut next, &[9; 8], &mut [], || 1).expect("no failure"));
+}
+
+#[test]
+fn the_root_of_a_reduction_shows_nothing_since_nobody_waits_for_it() {
+    let mut members = group(2);
+    let operation = Operation::Reduce { root: 0, vector: vector(SUM, WordType::U64) };
+    let board = |members: &[Member]| members[0].words().look(0, 1, operation.digest());
+    let ours = start(&mut members[0], operation, 5);
+    assert_eq!(board(&members), Ok(None));
+    assert_eq!(members[0].missing(), Some(1), "it does not miss itself");
+    assert_eq!(members[0].check(|endpoint| endpoint == 2), Ok(()), "it does not look whether it runs itself");
+    let _ = start(&mut members[1], operation, 6);
+    assert_eq!(look(&mut members[0], operation, ours), Some(11));
+    assert_eq!(board(&members), Ok(None));
+    assert_eq!(run_both(&mut members, all_reduce(), 1, 2), [3, 3], "others see what it shows next");
+}
+
+/// Runs an operation at both members of a group of two.
+fn run_both(members: &mut [Member], operation: Operation, first: u64, second: u64) -> [u64; 2] {
+    let round = start(&mut members[0], operation, first);
+    let other = run(&mut members[1], operation, second);
+    [look(&mut members[0], operation, round).expect("both have started"), other]
+}
+
+#[cfg(not(loom))]
+#[test]
+fn of_two_members_each_knows_from_what_the_other_has_written_how_far_it_is() {
+    let mut members = group(2);
+    for value in 0..3 * MAX_ROUNDS {
+        let operation = broadcast((value % 2) as u32);
+        let [root, other] = [value as usize % 2, 1 - value as usize % 2];
+        let _ = start(&mut members[root], operation, value);
+        let round = start(&mut members[other], operation, 0);
+        assert_eq!(look(&mut members[other], operation, round), Some(value));
+        // What a member says in its line is for those to whom it writes nothing.
+        (0..2).for_each(|member| members[0].words().set_finished(member, 0));
+    }
+}
+
+#[cfg(not(loom))]
+#[test]
 fn a_member_that_has_not_written_for_many_rounds_is_not_taken_for_a_later_one() {
     let mut members = group(2);
     for value in 0..if cfg!(miri) { 5000 } else { 40_000 } {

@@ -58,6 +58,7 @@ use super::sync::{AtomicU64, NATIVE, register_across_processes};
 use crate::cores;
 use rounds::{GroupMemory, Rounds};
 use sleepers::{Bed, Sleepers};
+use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 use table::{ENTRY_WORDS, Entry};
 use weir_proto::PeerFault;
@@ -139,25 +140,37 @@ pub enum JoinError {
 /// The memory of a group in the node segment.
 #[derive(Debug)]
 struct GroupArea {
-    area: SharedArea,
-    members: u32,
-    /// Length of the words. Unit: words.
-    words: usize,
+    /// Parts of the area. Every look needs them, and the area would check their places each time.
+    words: NonNull<[AtomicU64]>,
+    beds: NonNull<[Bed]>,
+    /// Keeps them mapped.
+    _area: SharedArea,
 }
+
+// SAFETY: the parts belong to the process, not to a thread, and are atomics.
+unsafe impl Send for GroupArea {}
+// SAFETY: as above.
+unsafe impl Sync for GroupArea {}
 
 impl GroupArea {
     fn new(area: SharedArea, layout: &GroupLayout, members: u32) -> GroupArea {
-        GroupArea { area, members, words: layout.words }
+        let words = NonNull::from(&area[..layout.words]);
+        let beds = NonNull::from(area.values(layout.words as u64 * 8, members as usize));
+        GroupArea { words, beds, _area: area }
     }
 }
 
 impl GroupMemory for GroupArea {
+    #[inline(always)]
     fn words(&self) -> &[AtomicU64] {
-        &self.area[..self.words]
+        // SAFETY: a part of the area, whose mapping stays where it is as long as the area exists.
+        unsafe { self.words.as_ref() }
     }
 
+    #[inline(always)]
     fn beds(&self) -> &[Bed] {
-        self.area.values(self.words as u64 * 8, self.members as usize)
+        // SAFETY: as above.
+        unsafe { self.beds.as_ref() }
     }
 }
 
@@ -338,6 +351,26 @@ impl NodeGroup {
     /// If one of them has another length.
     pub fn advance(&mut self, task: &mut Task, data: &[u8], result: &mut [u8]) -> Result<bool, GroupFailure> {
         self.rounds.advance(task, data, result, cores::stopwatch)
+    }
+
+    /// The first call of [`NodeGroup::advance`] for a task. It looks up to `looks` times more at each member that has not written,
+    /// and does nothing else meanwhile. For members that have cores of their own: a further call of `advance` takes longer
+    /// than a cache line needs to cross.
+    ///
+    /// # Errors
+    /// As for [`NodeGroup::advance`].
+    ///
+    /// # Panics
+    /// As for [`NodeGroup::advance`].
+    #[inline]
+    pub fn begin(
+        &mut self,
+        task: &mut Task,
+        data: &[u8],
+        result: &mut [u8],
+        looks: u32,
+    ) -> Result<bool, GroupFailure> {
+        self.rounds.begin(task, data, result, looks, cores::stopwatch)
     }
 
     /// Looks whether members that are waited for have died, left or failed. Asks the kernel for each of them, so call it

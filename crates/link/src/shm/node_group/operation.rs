@@ -132,6 +132,15 @@ impl Operation {
         !matches!(self, Operation::Broadcast { root, .. } | Operation::Scatter { root, .. } if other(root))
     }
 
+    /// Whether another member takes what the member `rank` writes. What the root of a reduce or gather contributes is its own
+    /// affair.
+    pub(super) fn is_read_from(self, rank: u32) -> bool {
+        match self {
+            Operation::Reduce { root, .. } | Operation::Gather { root, .. } => root != rank,
+            _ => self.is_written_by(rank),
+        }
+    }
+
     /// The members that the member `rank` waits for, and from whom it takes something.
     pub(super) fn awaited(self, rank: u32, members: u32) -> Range<u32> {
         match self {

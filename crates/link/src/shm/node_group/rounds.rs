@@ -142,10 +142,12 @@ impl<M: GroupMemory> Rounds<M> {
     }
 
     /// The shared words.
+    #[inline(always)]
     pub fn words(&self) -> GroupWords<'_> {
         GroupWords::new(self.memory.words(), &self.layout)
     }
 
+    #[inline(always)]
     fn sleepers(&self) -> Sleepers<'_> {
         Sleepers::new(self.words().sleepers(), self.memory.beds())
     }
@@ -203,7 +205,7 @@ impl<M: GroupMemory> Rounds<M> {
             return Ok(None);
         }
         let digest = operation.digest();
-        self.write(round, operation, part, data, WriteStep::Round);
+        self.write(round, operation, digest, part, data, WriteStep::Round);
         let awaited = operation.awaited(self.rank, self.members);
         let awaited = (awaited.start, awaited.end);
         self.pending[round as usize % GROUP_ROUNDS] =
@@ -221,23 +223,33 @@ impl<M: GroupMemory> Rounds<M> {
         &mut self,
         round: u64,
         operation: Operation,
+        digest: u64,
         part: Part,
         data: &[u8],
         last: WriteStep,
     ) {
-        let is_writer = operation.is_written_by(self.rank);
-        if is_writer {
+        let is_read = operation.is_read_from(self.rank);
+        if operation.is_written_by(self.rank) {
             let words = operation.blocks(self.members) * part.words();
-            let place = self.words().contribution(self.rank, round, words);
+            let place = self.contribution(self.rank, round, operation, words);
             write(place, operation, self.members, part, data);
         }
         if last >= WriteStep::Round {
-            let digest = if is_writer { operation.digest() } else { 0 };
-            self.shown = self.shown.with(round, round - 1 - self.finished, digest);
-            if is_writer || Shown::is_due(round) {
+            let shown = if is_read { digest } else { 0 };
+            self.shown = self.shown.with(round, round - 1 - self.finished, shown);
+            if is_read || Shown::is_due(round) {
                 self.words().show(self.rank, self.shown);
                 self.sleepers().wake(self.rank, self.full_fences);
             }
+        }
+    }
+
+    /// Where the contribution of a member lies. That of this member may be one that nobody else takes.
+    #[inline]
+    fn contribution(&self, member: u32, round: u64, operation: Operation, words: usize) -> &[AtomicU64] {
+        match member != self.rank || operation.is_read_from(member) {
+            true => self.words().contribution(member, round, words),
+            false => self.words().own_contribution(member, round, words),
         }
     }
 
@@ -263,26 +275,43 @@ impl<M: GroupMemory> Rounds<M> {
     ) -> Result<bool, GroupFailure> {
         self.failure.map_or(Ok(()), Err)?;
         let Round(round) = round;
-        let Some(mut pending) = self.pending[round as usize % GROUP_ROUNDS].filter(|_| round > self.finished)
-        else {
-            return Ok(true);
-        };
-        let words = self.words();
+        let words = GroupWords::new(self.memory.words(), &self.layout);
+        let pending = self.pending[round as usize % GROUP_ROUNDS].as_mut().filter(|_| round > self.finished);
+        let Some(pending) = pending else { return Ok(true) };
         let (first, end) = pending.awaited;
-        for member in first..end {
+        // This member has written when it started.
+        for member in (first..end).filter(|&member| member != self.rank) {
             match words.look(member, round, pending.digest) {
                 Ok(Some(finished)) => pending.finished = pending.finished.min(finished),
                 Ok(None) => {
-                    if member > first {
-                        pending.awaited.0 = member;
-                        self.pending[round as usize % GROUP_ROUNDS] = Some(pending);
-                    }
+                    pending.awaited.0 = member;
                     return Ok(false);
                 }
                 Err(failure) => return Err(self.fail(failure)),
             }
         }
-        let Pending { operation, part, .. } = pending;
+        let Pending { operation, part, finished, .. } = *pending;
+        self.take_all(round, operation, part, finished, result, met);
+        Ok(true)
+    }
+
+    /// Takes what all that are awaited have written for a round, and finishes it.
+    ///
+    /// - `finished`: the lowest round up to which they had finished.
+    /// - `met`: called before, if there is something to take.
+    ///
+    /// # Panics
+    /// If `result` has another length than the operation says.
+    #[inline(always)]
+    fn take_all(
+        &mut self,
+        round: u64,
+        operation: Operation,
+        part: Part,
+        finished: u64,
+        result: &mut [u8],
+        met: impl FnOnce(),
+    ) {
         assert_eq!(
             result.len(),
             operation.result_bytes(self.rank, self.members),
@@ -293,10 +322,72 @@ impl<M: GroupMemory> Rounds<M> {
             met();
             awaited.clone().for_each(|member| self.take(member, round, operation, part, result));
         }
-        if awaited == (0..self.members) {
-            self.all_finished = self.all_finished.max(pending.finished);
+        // Of this member it is known without a look.
+        if awaited.len() + usize::from(!awaited.contains(&self.rank)) == self.members as usize {
+            self.all_finished = self.all_finished.max(finished.min(self.finished));
         }
         self.finish(round);
+    }
+
+    /// The first call of [`Rounds::advance`] for a task, which looks up to `looks` times more at each member that has not
+    /// written. Most operations have one part, are the only one under way, and end here: they need no place among those under
+    /// way.
+    ///
+    /// # Errors
+    /// The group has failed.
+    ///
+    /// # Panics
+    /// As for [`Rounds::advance`].
+    pub fn begin(
+        &mut self,
+        task: &mut Task,
+        data: &[u8],
+        result: &mut [u8],
+        looks: u32,
+        clock: impl Fn() -> u64,
+    ) -> Result<bool, GroupFailure> {
+        let round = self.next;
+        let is_alone = task.cut.parts() == 1 && round == self.finished + 1 && self.open_task.is_none();
+        let has_room = self.all_finished + MAX_ROUNDS >= round;
+        if !is_alone || !has_room || self.failure.is_some() {
+            return self.advance(task, data, result, clock);
+        }
+        let (operation, part) = (task.operation, task.cut.part(0));
+        assert_eq!(
+            data.len(),
+            operation.data_bytes(self.rank, self.members),
+            "{operation:?} at {}",
+            self.rank
+        );
+        let digest = operation.digest();
+        self.write(round, operation, digest, part, data, WriteStep::Round);
+        self.next += 1;
+        (task.first, task.started) = (Some(round), 1);
+        let awaited = operation.awaited(self.rank, self.members);
+        let (mut lowest, words) = (u64::MAX, GroupWords::new(self.memory.words(), &self.layout));
+        for member in awaited.clone().filter(|&member| member != self.rank) {
+            let mut seen = words.look(member, round, digest);
+            if let Ok(None) = seen {
+                task.has_waited = true;
+                words.spin(member, round, looks);
+                seen = words.look(member, round, digest);
+            }
+            match seen {
+                Ok(Some(finished)) => lowest = lowest.min(finished),
+                Ok(None) => {
+                    let awaited = (member, awaited.end);
+                    self.pending[round as usize % GROUP_ROUNDS] =
+                        Some(Pending { operation, part, digest, awaited, finished: lowest });
+                    return Ok(false);
+                }
+                Err(failure) => return Err(self.fail(failure)),
+            }
+        }
+        let (has_waited, met_at) = (task.has_waited, &mut task.met_at);
+        self.take_all(round, operation, part, lowest, result, || {
+            *met_at = if has_waited { clock() } else { 0 }
+        });
+        task.finished = 1;
         Ok(true)
     }
 
@@ -305,7 +396,7 @@ impl<M: GroupMemory> Rounds<M> {
     fn take(&self, member: u32, round: u64, operation: Operation, part: Part, result: &mut [u8]) {
         let block_bytes = operation.block_bytes();
         let words = operation.blocks(self.members) * part.words();
-        let written = self.words().contribution(member, round, words);
+        let written = self.contribution(member, round, operation, words);
         match operation {
             Operation::Barrier => {}
             Operation::Reduce { vector, .. } | Operation::AllReduce(vector) => {
@@ -398,11 +489,11 @@ impl<M: GroupMemory> Rounds<M> {
     /// This member needs nothing of `round` any more.
     fn finish(&mut self, round: u64) {
         self.pending[round as usize % GROUP_ROUNDS] = None;
-        let is_pending = |round: u64| self.pending[round as usize % GROUP_ROUNDS].is_some();
-        let finished = (self.finished + 1..self.next).take_while(|&round| !is_pending(round)).last();
-        if let Some(finished) = finished {
-            self.finished = finished;
-            self.words().set_finished(self.rank, finished);
+        // Otherwise an earlier round is under way.
+        if round == self.finished + 1 {
+            let is_pending = |round: &u64| self.pending[*round as usize % GROUP_ROUNDS].is_some();
+            self.finished = (round + 1..self.next).find(is_pending).unwrap_or(self.next) - 1;
+            self.words().set_finished(self.rank, self.finished);
             self.sleepers().wake(self.rank, self.full_fences);
         }
     }
@@ -434,7 +525,9 @@ impl<M: GroupMemory> Rounds<M> {
         let (words, mut found) = (self.words(), None);
         for round in self.finished + 1..self.next {
             let Some(pending) = &self.pending[round as usize % GROUP_ROUNDS] else { continue };
-            let is_missing = |member: &u32| matches!(words.look(*member, round, pending.digest), Ok(None));
+            let is_missing = |member: &u32| {
+                *member != self.rank && matches!(words.look(*member, round, pending.digest), Ok(None))
+            };
             let (first, end) = pending.awaited;
             found = found.or(Some((first..end).find(is_missing)?));
         }
@@ -462,7 +555,9 @@ impl<M: GroupMemory> Rounds<M> {
         for round in self.finished + 1..self.next {
             let Some(pending) = &self.pending[round as usize % GROUP_ROUNDS] else { continue };
             let (first, end) = pending.awaited;
-            let missing = |member: u32| matches!(words.look(member, round, pending.digest), Ok(None));
+            let missing = |member: u32| {
+                member != self.rank && matches!(words.look(member, round, pending.digest), Ok(None))
+            };
             let lost = |member| gone(member).filter(|_| missing(member));
             found = found.or_else(|| (first..end).filter(|&member| missing(member)).find_map(lost));
         }

@@ -286,7 +286,7 @@ fn a_member_killed_at_any_step_of_an_operation_is_an_error_at_the_others() {
                 assert_eq!(total(&mut group, operation, 5), Ok(7));
                 if let Some(last) = last {
                     let (part, data) = (Part { from: 0, bytes: 8 }, words(operation, rank, 3, 5));
-                    group.rounds.write(2, operation, part, &data, last);
+                    group.rounds.write(2, operation, operation.digest(), part, &data, last);
                 }
                 // The others can only have joined by now. The victim does not leave.
                 std::mem::forget(group);

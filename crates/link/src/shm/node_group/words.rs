@@ -2,13 +2,14 @@
 //! ```text
 //! sleepers one line             a bit for each member that sleeps (`sleepers.rs`)
 //! board    one word per member   the round that it has written, and what it did in the last four
-//! values   four rounds           contributions of one word, beside each other
+//! values   four rounds           contributions of one word, beside each other; in small groups in the lines of the board
 //! lines    one line per member   its endpoint, its state, the round up to which it has finished
 //! slots    four per member       longer contributions
 //! ```
 //! A member writes only its own words. In small groups each word of the board has a line of its own: all members
-//! look at the same time, each from a core of its own. In larger ones a line of the board has eight of them, so that a
-//! member that looks takes few lines from other cores.
+//! look at the same time, each from a core of its own. A contribution of one word lies in the same line, so it comes with
+//! the word that announces it. In larger groups a line has eight words of the board or eight contributions, so that a member
+//! that looks takes few lines from other cores.
 //!
 //! **A word of the board** has the number of the last round in which the member has written, from its lowest bits on; how
 //! many earlier rounds the member had not finished then; and a digest of the operation of each of the last rounds, 0
@@ -36,6 +37,9 @@ const HEAD_WORDS: usize = lines_of(SLEEPER_WORDS);
 
 /// Most members whose words of the board have lines of their own.
 const SPREAD_MEMBERS: usize = 4;
+
+const _: () =
+    assert!(GROUP_ROUNDS < GROUP_LINE_WORDS, "a word of the board and the values of a member are a line");
 
 /// Bits of a word of the board: the round, unfinished rounds, digests.
 const ROUND_BITS: u32 = 14;
@@ -67,11 +71,11 @@ const fn lines_of(count: usize) -> usize {
 #[derive(Clone, Copy, Debug)]
 pub struct GroupLayout {
     members: u32,
-    /// Distance of two words of the board.
+    /// Distance of two words of the board, and of two values of a round.
     board_step: usize,
     values: usize,
-    /// Words of the values of a round.
-    values_words: usize,
+    /// Distance of the values of two rounds.
+    values_step: usize,
     lines: usize,
     slots: usize,
     slot_words: usize,
@@ -83,14 +87,16 @@ impl GroupLayout {
     /// The layout of a group of `members` members.
     pub const fn new(members: u32) -> GroupLayout {
         let count = members as usize;
-        let board_step = if count <= SPREAD_MEMBERS { GROUP_LINE_WORDS } else { 1 };
-        let values = HEAD_WORDS + lines_of(count * board_step);
-        let values_words = lines_of(count);
-        let lines = values + GROUP_ROUNDS * values_words;
+        let is_spread = count <= SPREAD_MEMBERS;
+        let board_step = if is_spread { GROUP_LINE_WORDS } else { 1 };
+        let board_end = HEAD_WORDS + lines_of(count * board_step);
+        let (values, values_step) =
+            if is_spread { (HEAD_WORDS + 1, 1) } else { (board_end, lines_of(count)) };
+        let lines = if is_spread { board_end } else { board_end + GROUP_ROUNDS * values_step };
         let slots = lines + count * GROUP_LINE_WORDS;
         let slot_words = group_slot_words(members);
         let words = slots + count * GROUP_ROUNDS * slot_words;
-        GroupLayout { members, board_step, values, values_words, lines, slots, slot_words, words }
+        GroupLayout { members, board_step, values, values_step, lines, slots, slot_words, words }
     }
 
     /// How a group of this layout cuts an operation.
@@ -126,6 +132,13 @@ impl Shown {
     pub fn is_due(round: u64) -> bool {
         round.is_multiple_of(SHOW_INTERVAL)
     }
+}
+
+/// By how much the round that a word of the board shows is ahead of `round`: the difference of two numbers of few bits, with its
+/// sign.
+fn ahead(word: u64, round: u64) -> i64 {
+    let unused = u64::BITS - ROUND_BITS;
+    (word.wrapping_sub(round) << unused).cast_signed() >> unused
 }
 
 const fn mask(bits: u32) -> u64 {
@@ -166,8 +179,19 @@ impl<'a> GroupWords<'a> {
     pub fn contribution(self, member: u32, round: u64, words: usize) -> &'a [AtomicU64] {
         let (layout, member, place) = (self.layout, member as usize, (round % MAX_ROUNDS) as usize);
         if words <= 1 {
-            return &self.words[layout.values + place * layout.values_words + member..][..words];
+            let value = layout.values + place * layout.values_step + member * layout.board_step;
+            return &self.words[value..][..words];
         }
+        self.slot(member, place, words)
+    }
+
+    /// Where a contribution lies that only its own member takes, of so many words. Nobody else looks at these lines.
+    pub fn own_contribution(self, member: u32, round: u64, words: usize) -> &'a [AtomicU64] {
+        self.slot(member as usize, (round % MAX_ROUNDS) as usize, words)
+    }
+
+    fn slot(self, member: usize, place: usize, words: usize) -> &'a [AtomicU64] {
+        let layout = self.layout;
         &self.words[layout.slots + (member * GROUP_ROUNDS + place) * layout.slot_words..]
             [..words.min(layout.slot_words)]
     }
@@ -253,6 +277,14 @@ impl<'a> GroupWords<'a> {
         self.line(member)[FINISHED].load(Ordering::Acquire)
     }
 
+    /// Looks up to `looks` times whether `member` has written for `round`, and for nothing else.
+    #[inline]
+    pub fn spin(self, member: u32, round: u64, looks: u32) {
+        let board = self.board(member);
+        // No pause between two looks: it would last longer than a cache line needs to cross.
+        let _ = (0..looks).any(|_| ahead(board.load(Ordering::Acquire), round) >= 0);
+    }
+
     /// Whether `member` has written for `round`: the round up to which it had finished then. `None`: not yet.
     ///
     /// - `digest`: that of the operation.
@@ -262,9 +294,7 @@ impl<'a> GroupWords<'a> {
     #[inline]
     pub fn look(self, member: u32, round: u64, digest: u64) -> Result<Option<u64>, GroupFailure> {
         let word = self.board(member).load(Ordering::Acquire);
-        let unused = u64::BITS - ROUND_BITS;
-        // The difference of two numbers of so many bits, with its sign.
-        let ahead = (word.wrapping_sub(round) << unused).cast_signed() >> unused;
+        let ahead = ahead(word, round);
         if ahead < 0 {
             return Ok(None);
         }
@@ -295,5 +325,39 @@ pub fn read(words: &[AtomicU64], bytes: &mut [u8]) {
     match bytes.as_mut_array::<8>() {
         Some(word) => *word = words[0].load(Ordering::Relaxed).to_ne_bytes(),
         None => read_words(words, bytes),
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// The line in which a word lies, and its place there.
+    fn place(words: &[AtomicU64], word: &AtomicU64) -> (usize, usize) {
+        let index = words.iter().position(|it| core::ptr::eq(it, word)).expect("a word of the group");
+        (index / GROUP_LINE_WORDS, index % GROUP_LINE_WORDS)
+    }
+
+    #[test]
+    fn in_small_groups_contributions_of_one_word_lie_in_the_line_of_the_word_that_announces_them() {
+        for members in [1, 2, 4, 5, 9] {
+            let layout = GroupLayout::new(members);
+            let all: Vec<AtomicU64> = (0..layout.words).map(|_| AtomicU64::new(0)).collect();
+            let words = GroupWords::new(&all, &layout);
+            let mut places = Vec::new();
+            for member in words.members() {
+                let board = place(&all, words.board(member));
+                for round in 0..MAX_ROUNDS {
+                    let value = place(&all, &words.contribution(member, round, 1)[0]);
+                    assert_eq!(value.0 == board.0, members as usize <= SPREAD_MEMBERS, "{members}: {member}");
+                    places.push(value);
+                }
+                places.extend([board, place(&all, &words.line(member)[FINISHED])]);
+            }
+            let count = places.len();
+            places.sort_unstable();
+            places.dedup();
+            assert_eq!(places.len(), count, "{members} members: two values have one place");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Files of node segments: layout, creating, checking, and removing what crashed jobs have left.
 //!
 //! ```text
-//! weir.UID.node5.JOB      5: version of this layout; JOB: the job's key
+//! weir.UID.node6.JOB      6: version of this layout; JOB: the job's key
 //! 0        facts     128 B   written before the segment has a name, then constant
 //! 128      counts    128 B   entries whose memory is reserved; number of changes of the directory
 //! 4096     directory 256 KiB entries of 64 B
@@ -24,7 +24,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// Version of this layout. It is part of the name, so other versions have other segments.
-pub const NODE_SEGMENT_VERSION: u32 = 5;
+pub const NODE_SEGMENT_VERSION: u32 = 6;
 const MAGIC: [u8; 8] = *b"weirnode";
 /// Length of the constant part. Unit: bytes.
 const FACTS_BYTES: usize = 128;
