@@ -256,32 +256,33 @@ static void measure_late_operations(double seconds) {
     if (rank == 0) printf("reduce-late-least ranks=%d us=%.3f\n", ranks, awaited_s / count * 1e6 / ranks);
 }
 
-/* One rank computes behind a started operation, longer than any other rank is late. Those sleep before they start it, so a core is
- * free where there are as many cores as ranks. Time of the computing rank from start to end. */
-static double beside_late_ranks_us(void (*work)(long count), long count) {
-    double took = 0;
-    for (long i = 0; i < count; i++) {
-        MPI_Barrier(MPI_COMM_WORLD);
-        if (rank != 0) come_late(i);
-        double entered = now_s();
-        work(1);
-        took += now_s() - entered;
-    }
-    return took / count * 1e6;
-}
+/* What the computing rank does. */
+enum { ALONE, COMPUTING, BOTH, WAYS };
 
+/* One rank computes behind a started operation, longer than any other rank is late. Those sleep before they start it, so a core is
+ * free where there are as many cores as ranks. The ways come in turn, each time with the same late ranks, so that what disturbs the
+ * machine disturbs all of them. Times of the computing rank from start to end. */
 static void measure_late_overlap(const char *name, void (*work)(long count), double seconds) {
-    long count = (long)(seconds / (COMPUTING_US * 1e-6)), steps = FIRST_STEPS;
+    long count = (long)(seconds / (COMPUTING_US * 1e-6));
     if (count < FEWEST_LATE_CALLS) count = FEWEST_LATE_CALLS;
-    double pure = beside_late_ranks_us(work, count), began = now_s(), computing, both;
     compute_steps = FIRST_STEPS;
+    double took[WAYS] = {0}, began = now_s();
     if (rank == 0) computations(CALLS * CALLS);
-    if (rank == 0) steps = (long)(FIRST_STEPS * COMPUTING_US * CALLS * CALLS / ((now_s() - began) * 1e6)) + 1;
-    compute_steps = rank == 0 ? steps : 0;
-    computing = beside_late_ranks_us(computations, count);
-    both = beside_late_ranks_us(work, count);
+    long steps = (long)(FIRST_STEPS * COMPUTING_US * CALLS * CALLS / ((now_s() - began) * 1e6)) + 1;
+    for (long i = 0; i < count; i++)
+        for (int way = 0; way < WAYS; way++) {
+            compute_steps = rank == 0 && way != ALONE ? steps : 0;
+            MPI_Barrier(MPI_COMM_WORLD);
+            if (rank != 0) come_late(i);
+            double entered = now_s();
+            if (way == COMPUTING)
+                compute();
+            else
+                work(1);
+            took[way] += (now_s() - entered) / count * 1e6;
+        }
     compute_steps = 0;
-    print_hidden(name, pure, computing, both);
+    print_hidden(name, took[ALONE], took[COMPUTING], took[BOTH]);
 }
 
 static void measure_operations(double seconds) {

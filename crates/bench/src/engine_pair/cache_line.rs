@@ -1,4 +1,5 @@
-//! Measures the time of a cache line from one core to another: the lower bound for a message between two processes.
+//! Measures the time of cache lines between two cores: of one from a core to another, the lower bound for a message between two
+//! processes; and of two that both cores write and read at the same time, the lower bound for a barrier.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -18,31 +19,54 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// [`Failure`]: a core is not available, or the other thread got none.
-pub fn one_way_ns([here, there]: [usize; 2]) -> Result<f64, Failure> {
-    let (to, back) = (Line(AtomicU64::new(0)), Line(AtomicU64::new(0)));
+pub fn one_way_ns(cores: [usize; 2]) -> Result<f64, Failure> {
+    let sends_first = |to: &Line, back: &Line, number, began| {
+        to.0.store(number, Ordering::Release);
+        wait_for_number(back, number, began)
+    };
+    let answers = |to: &Line, back: &Line, number, began| {
+        let came = wait_for_number(back, number, began);
+        to.0.store(number, Ordering::Release);
+        came
+    };
+    Ok(round_trip_ns(cores, sends_first, answers)? / 2.0)
+}
+
+/// The time in which two cores exchange lines: each writes its own, and waits for that of the other; mean of many. Unit:
+/// nanoseconds.
+///
+/// # Errors
+/// As for [`one_way_ns`].
+pub fn exchange_ns(cores: [usize; 2]) -> Result<f64, Failure> {
+    let exchanges = |to: &Line, back: &Line, number, began| {
+        to.0.store(number, Ordering::Release);
+        wait_for_number(back, number, began)
+    };
+    round_trip_ns(cores, exchanges, exchanges)
+}
+
+/// The time of a step of two threads, mean of many. Each gets the line that it writes, the line that it reads, the number of the
+/// step, and when the measurement began; it returns whether the other one came in time.
+fn round_trip_ns(
+    [here, there]: [usize; 2],
+    first: impl Fn(&Line, &Line, u64, Instant) -> bool,
+    second: impl Fn(&Line, &Line, u64, Instant) -> bool + Sync,
+) -> Result<f64, Failure> {
+    let lines = [Line(AtomicU64::new(0)), Line(AtomicU64::new(0))];
     cores::pin(here).map_err(Failure::system(format!("core {here}")))?;
     std::thread::scope(|scope| {
         scope.spawn(|| {
             // If the thread cannot be bound, it still measures two threads.
             let _ = cores::pin(there);
             let began = Instant::now();
-            for number in 1..=ROUND_TRIPS {
-                if !wait_for_number(&to, number, began) {
-                    return;
-                }
-                back.0.store(number, Ordering::Release);
-            }
+            (1..=ROUND_TRIPS).all(|number| second(&lines[1], &lines[0], number, began))
         });
         let began = Instant::now();
-        for number in 1..=ROUND_TRIPS {
-            to.0.store(number, Ordering::Release);
-            if !wait_for_number(&back, number, began) {
-                return Err(Failure::Measurement(format!(
-                    "cores {here} and {there} do not run at the same time"
-                )));
-            }
+        if !(1..=ROUND_TRIPS).all(|number| first(&lines[0], &lines[1], number, began)) {
+            let why = format!("cores {here} and {there} do not run at the same time");
+            return Err(Failure::Measurement(why));
         }
-        Ok(began.elapsed().as_nanos() as f64 / (2 * ROUND_TRIPS) as f64)
+        Ok(began.elapsed().as_nanos() as f64 / ROUND_TRIPS as f64)
     })
 }
 

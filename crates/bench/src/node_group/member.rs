@@ -6,6 +6,8 @@
 use super::case::Case;
 use super::flat_counter::{self, FlatCounter};
 use crate::members::SharedArguments;
+use clap::Args;
+use std::ffi::OsString;
 use std::time::{Duration, Instant};
 use weir_link::SchemeName;
 use weir_link::shm::node_group::{GroupFailure, NodeGroup, NodeGroups, Operation};
@@ -22,14 +24,31 @@ const MAX_REPETITIONS: u64 = 1 << 20;
 /// Bound on the start of all members.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// Arguments of a member.
+#[derive(Args, Debug)]
+pub struct MemberArguments {
+    /// Only so many of [`Case::ALL`].
+    #[arg(long)]
+    cases: usize,
+    #[command(flatten)]
+    shared: SharedArguments,
+}
+
+/// The words on the command line of a member.
+pub fn words(shared: &SharedArguments, cases: usize) -> Vec<OsString> {
+    let mut words = shared.words(HELPER);
+    words.extend(["--cases".into(), cases.to_string().into()]);
+    words
+}
+
 /// Runs a member. Returns the exit status.
 ///
 /// # Errors
 /// [`Failure`]: another member has ended, or the node has no memory.
-pub fn run(arguments: &SharedArguments) -> Result<u8, Failure> {
+pub fn run(MemberArguments { cases, shared: arguments }: &MemberArguments) -> Result<u8, Failure> {
     let mut member = Member::join(arguments)?;
     for _ in 0..arguments.rounds {
-        for case in Case::ALL {
+        for case in Case::ALL.into_iter().take(*cases) {
             let time_ns = member.measure(case, arguments.time())?;
             if member.rank == 0 {
                 println!("{time_ns}");

@@ -11,11 +11,10 @@ mod case;
 mod flat_counter;
 mod member;
 
-pub use crate::members::SharedArguments as MemberArguments;
-pub use member::{HELPER, run as run_helper};
+pub use member::{HELPER, MemberArguments, run as run_helper};
 
 use crate::machine::Machine;
-use crate::members;
+use crate::members::{self, SharedArguments};
 use crate::options::OutputOptions;
 use crate::statistics::{Quartiles, ratios};
 use case::Case;
@@ -28,7 +27,7 @@ use weir_output::quantity::{three_digits, time_ns};
 use weir_output::table;
 
 /// Target for the barrier, as a multiple of the counter's.
-const LIMIT: f64 = 1.3;
+pub const LIMIT: f64 = 1.3;
 
 /// Options of `weir bench node-group`.
 #[derive(Args, Debug)]
@@ -94,8 +93,8 @@ pub fn run(arguments: &NodeGroupArguments) -> Result<u8, Failure> {
             .map(|case| Samples { operation: case.name(), time_ns: Vec::new() })
             .into_iter()
             .collect();
-        let mut measured = 0;
-        measure(&settings, arguments, ranks, |time_ns| {
+        let (mut measured, time) = (0, Duration::from_millis(arguments.time));
+        measure(&settings, &Case::ALL, ranks, arguments.repeat, time, |time_ns| {
             operations[measured % Case::ALL.len()].time_ns.push(time_ns);
             measured += 1;
             bar.inc(1);
@@ -112,16 +111,30 @@ pub fn run(arguments: &NodeGroupArguments) -> Result<u8, Failure> {
     Ok(0)
 }
 
+/// Mean time of a barrier by the flat counter among `ranks` processes, measured for about `time`. Unit: nanoseconds.
+///
+/// # Errors
+/// [`Failure`].
+pub fn flat_counter_ns(settings: &Settings, ranks: u32, time: Duration) -> Result<f64, Failure> {
+    let mut found = None;
+    measure(settings, &[Case::FlatCounter], ranks, 1, time, |time_ns| found = Some(time_ns))?;
+    found.ok_or_else(|| Failure::Measurement(String::from("the processes have sent no time")))
+}
+
 /// Runs a group of `ranks` processes, and passes on each time that it measures.
+///
+/// - `cases`: all, or the first one alone.
 fn measure(
     settings: &Settings,
-    arguments: &NodeGroupArguments,
+    cases: &[Case],
     ranks: u32,
+    rounds: u32,
+    time: Duration,
     mut take: impl FnMut(f64),
 ) -> Result<(), Failure> {
     let directory = members::directory(&settings.shm_dir)?;
-    let time = Duration::from_millis(arguments.time);
-    let words = MemberArguments::new(directory.path(), ranks, arguments.repeat, time).words(HELPER);
+    let shared = SharedArguments::new(directory.path(), ranks, rounds, time);
+    let words = member::words(&shared, cases.len());
     members::run(
         ranks,
         |_| words.clone(),

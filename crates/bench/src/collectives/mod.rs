@@ -9,9 +9,10 @@
 //!
 //! Expected: ten minutes with three numbers of ranks and seven rounds.
 
+mod limits;
+
 use crate::contender::{Contender, OtherMpi};
 use crate::contender_set::ContenderSet;
-use crate::engine_pair::cache_line;
 use crate::jobs::{self, Jobs};
 use crate::machine::Machine;
 use crate::options::{MpichOption, OutputOptions, TimeoutOption};
@@ -21,10 +22,11 @@ use crate::statistics::{Quartiles, ratios as ratios_by_round};
 use crate::transport::Transport;
 use clap::Args;
 use comfy_table::Cell;
+use limits::Least;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::time::Duration;
 use weir_engine::config::Settings;
-use weir_link::cores;
 use weir_mpi::scratch;
 use weir_output::quantity::{three_digits, time_ns};
 use weir_output::{Failure, table};
@@ -120,8 +122,11 @@ Only waiting can be hidden, not the calls themselves, which are most of a short 
 holds if a core is free, so with fewer ranks than cores. In the rows where one computes, rank 0 computes for 3 ms behind \
 each operation, and the others sleep for 0 to 2 ms before they start it. There a core is free with as many ranks as cores.
 
-Limits follow the table. A late reduce: the root's wait for ranks that have not entered, over the time of MPICH's own. A \
-late broadcast: what the target leaves of the time of MPICH's own, beside the time of a cache line from one core to another.
+Below the table: the barrier beside the flat counter of weir bench node-group, with a target of its own. And limits: what the \
+least programs take in the same rounds, over the time of the MPI of the target. They are two cores that exchange cache lines, \
+for a barrier or an all-reduce of two ranks, and a cache line from one core to another, for a reduce or broadcast of two and a \
+late broadcast of any number. Where these miss a target, it is out of reach. The limit of a late reduce is the root's wait for \
+ranks that have not entered.
 
 Exit status:
   0      everything was measured, whether targets are reached or not
@@ -155,8 +160,6 @@ pub struct CollectivesArguments {
 struct Results {
     machine: Machine,
     mpis: Vec<String>,
-    /// A cache line from one core to another, by round. Empty: there is one core. Unit: ns.
-    cache_line_ns: Vec<f64>,
     /// Contenders, weir with node groups first.
     contenders: Vec<String>,
     missing: Vec<String>,
@@ -171,12 +174,15 @@ struct Job {
     time_us: Vec<BTreeMap<String, Vec<f64>>>,
     /// The same of overlap with computing.
     overlap_percent: Vec<BTreeMap<String, Vec<f64>>>,
+    /// The least programs.
+    #[serde(flatten)]
+    least: Least,
 }
 
 impl Job {
     fn new(ranks: u32, contenders: usize) -> Job {
         let none = vec![BTreeMap::new(); contenders];
-        Job { ranks, time_us: none.clone(), overlap_percent: none }
+        Job { ranks, time_us: none.clone(), overlap_percent: none, least: Least::default() }
     }
 
     /// Adds a value of a contender. Others than times and overlaps are left out.
@@ -223,22 +229,15 @@ pub fn run(arguments: &CollectivesArguments) -> Result<u8, Failure> {
     let block = BLOCK_BYTES.to_string();
     let words = ["operations", seconds.as_str(), block.as_str()];
 
-    let jobs = Jobs { limit: arguments.timeout.limit(), shm_dir: settings.shm_dir };
+    let jobs = Jobs { limit: arguments.timeout.limit(), shm_dir: settings.shm_dir.clone() };
     let total = arguments.ranks.len() * arguments.repeat as usize * contenders.len();
     let bar = arguments.output.progress_bar(total as u64);
-    let (numbered, rounds): (Vec<_>, _) = (contenders.iter().enumerate().collect(), arguments.repeat);
-    let allowed = cores::allowed().map_err(Failure::system("sched_getaffinity"))?;
-    // In a thread of its own, since it is bound to a core and jobs must not be.
-    let lines = std::thread::spawn(move || match allowed[..] {
-        [one, other, ..] => (0..rounds).map(|_| cache_line::one_way_ns([one, other])).collect(),
-        _ => Ok(Vec::new()),
-    });
-    let lines: Result<Vec<f64>, Failure> = lines.join().expect("the thread does not panic");
-    let cache_line_ns = lines?;
+    let numbered: Vec<_> = contenders.iter().enumerate().collect();
     let mut results = Vec::new();
     for &ranks in &arguments.ranks {
         let mut job = Job::new(ranks, contenders.len());
         for round in 0..arguments.repeat as usize {
+            job.least.measure(&settings, ranks, Duration::from_millis(arguments.time))?;
             for &(index, contender) in jobs::rotated(&numbered, round) {
                 bar.set_message(format!("{ranks} ranks: {}", chosen[index].1));
                 let launch = paired::launch(&set, contender, None, ranks, &words)?;
@@ -257,7 +256,6 @@ pub fn run(arguments: &CollectivesArguments) -> Result<u8, Failure> {
     let results = Results {
         machine,
         mpis: set.mpis(),
-        cache_line_ns,
         contenders: chosen.iter().map(|&(_, name, _)| name.to_owned()).collect(),
         missing: set
             .missing
@@ -292,10 +290,11 @@ fn render(results: &Results) -> String {
             }
             let (target, verdict) = match &operation.target {
                 None => (String::from("none"), String::new()),
-                Some(Target { share, text, mpi }) => {
+                Some(target) => {
+                    let Target { text, mpi, .. } = target;
                     let column = results.contenders.iter().position(|name| name == mpi);
-                    let verdict = column.map(|index| ratios(index).verdict(*share).to_owned());
-                    (format!("{text} of {mpi}"), verdict.unwrap_or_else(|| format!("no {mpi}")))
+                    let verdict = column.map(|index| limits::verdict(job, operation.word, target, of(index)));
+                    (format!("{text} of {mpi}"), verdict.map_or_else(|| format!("no {mpi}"), String::from))
                 }
             };
             cells.push(table::right(target));
@@ -319,7 +318,7 @@ fn render(results: &Results) -> String {
     for line in &results.missing {
         text.push_str(&format!("\nLeft out: {line}"));
     }
-    text.push_str(&late_limits(results));
+    text.push_str(&limits::lines(results));
     if machine.is_busy() {
         text.push_str(&format!("\nThe machine was not idle (load {}).", machine.load));
     }
@@ -330,37 +329,6 @@ fn render(results: &Results) -> String {
 /// A ratio. Small ones have a third digit.
 fn ratio(ratio: f64) -> String {
     if ratio < 0.1 { format!("{ratio:.3}") } else { three_digits(ratio) }
-}
-
-/// What limits libraries if ranks come late: a line for each number of ranks and each of the two operations.
-fn late_limits(results: &Results) -> String {
-    let Some(mpich) = results.contenders.iter().position(|name| name == MPICH) else { return String::new() };
-    let median = |samples: &[f64]| Quartiles::of(samples).median;
-    let mut text = String::new();
-    for job in &results.jobs {
-        let ranks = job.ranks;
-        let of =
-            |index: usize, word: &str| job.time_us[index].get(word).map_or(&[][..], Vec::as_slice).to_vec();
-        let (broadcast, reduce) = (of(mpich, "broadcast-late"), of(mpich, "reduce-late"));
-        if !broadcast.is_empty() && !results.cache_line_ns.is_empty() {
-            let line_ns = median(&results.cache_line_ns);
-            text.push_str(&format!(
-                "\nLate broadcast, {ranks} ranks: 1/16 of MPICH's own is {}. A cache line takes {} to another core. All but the root \
-                 need one, so the mean is about {} at least.",
-                time_ns(median(&broadcast) * 1e3 / 16.0),
-                time_ns(line_ns),
-                time_ns(line_ns * f64::from(ranks - 1) / f64::from(ranks)),
-            ));
-        }
-        if let Some(ratios) = ratios_by_round(&of(0, "reduce-late-least"), &reduce) {
-            text.push_str(&format!(
-                "\nLate reduce, {} ranks: its root's wait alone is {} x the time of MPICH's own.",
-                job.ranks,
-                ratio(median(&ratios)),
-            ));
-        }
-    }
-    text
 }
 
 /// The overlap of an operation with computing.
@@ -396,7 +364,6 @@ mod tests {
         Results {
             machine: Machine { processor: "P".into(), cores: 2, kernel: "6".into(), load: 0.0 },
             mpis: Vec::new(),
-            cache_line_ns: vec![100.0; 3],
             contenders: vec!["weir, on".into(), INTEL.into()],
             missing: vec![String::from("Open MPI: not found")],
             jobs: vec![Job { time_us: vec![times([1.0, 2.0, 4.0]), times(intel)], ..Job::new(8, 2) }],
@@ -428,6 +395,7 @@ mod tests {
             (0..3).for_each(|_| job.add(contender, "reduce-late us", us.min(4.0)));
             (0..3).for_each(|_| job.add(contender, "reduce-late-least us", 3.0));
         }
+        job.least.cache_line_ns = vec![100.0; 3];
         results.jobs = vec![job];
         let text = render(&results);
         let line = |name: &str| text.lines().find(|line| line.contains(name)).map(str::to_owned).unwrap();
@@ -435,11 +403,49 @@ mod tests {
         assert!(broadcast.contains("(0.050 x)") && broadcast.contains("1/16 of MPICH"), "{broadcast}");
         assert!(broadcast.contains("reached"), "{broadcast}");
         assert!(line("reduce 8 B, late").contains("MISSED"), "a quarter is more than 1/4.5");
-        let limit = "Late broadcast, 8 ranks: 1/16 of MPICH's own is 1.25 us. A cache line takes 100 ns to another core. All \
-                     but the root need one, so the mean is about 87.5 ns at least.";
+        let limit = "Limit: broadcast 8 B, late ranks, 8 ranks: a cache line to all ranks but the root takes, as a mean over \
+                     the ranks, 87.5 ns, 0.004 x MPICH (0.004 .. 0.004).";
         assert!(text.contains(limit), "{text}");
-        let limit = "Late reduce, 8 ranks: its root's wait alone is 0.75 x the time of MPICH's own.";
+        let limit =
+            "Limit: reduce 8 B, late ranks, 8 ranks: its root's wait alone is 0.75 x the time of MPICH.";
         assert!(text.contains(limit), "{text}");
+    }
+
+    #[test]
+    fn a_target_is_out_of_reach_if_it_is_missed_and_the_least_program_misses_it_too() {
+        let line = |ours_us: f64, exchange_ns: f64| {
+            let mut results = results([1.0; 3]);
+            let mut job = Job::new(2, 2);
+            for (contender, us) in [(0, ours_us), (1, 0.2)] {
+                (0..3).for_each(|_| job.add(contender, "barrier us", us));
+            }
+            job.least.exchange_ns = vec![exchange_ns; 3];
+            results.jobs = vec![job];
+            let text = render(&results);
+            let line = |start: &str| text.lines().find(|line| line.contains(start)).unwrap().to_owned();
+            (line("barrier "), line("Limit: "))
+        };
+        // 0.7 of 200 ns are 140 ns.
+        let (row, limit) = line(0.18, 150.0);
+        assert!(row.contains("out of reach"), "{row}");
+        let expected = "Limit: barrier, 2 ranks: two cores that exchange cache lines take 150 ns, 0.75 x Intel MPI (0.75 .. 0.75).";
+        assert_eq!(limit, expected);
+        assert!(line(0.18, 100.0).0.contains("MISSED"), "a least program reaches it");
+        assert!(line(0.13, 150.0).0.contains("reached"), "noise of the least program");
+    }
+
+    #[test]
+    fn the_barrier_has_a_target_beside_the_flat_counter() {
+        let text = |counter_ns: [f64; 3]| {
+            let mut results = results([1.0; 3]);
+            results.jobs[0].least.flat_counter_ns = counter_ns.to_vec();
+            render(&results)
+        };
+        let near = text([800.0, 1600.0, 3200.0]);
+        let target = "Target: barrier, 8 ranks, at most 1.3 x the flat counter (1.60 us): reached (1.25 x).";
+        assert!(near.contains(target), "{near}");
+        assert!(text([700.0, 1400.0, 2800.0]).contains("MISSED (1.43 x)"));
+        assert!(!text([0.0; 3]).contains("Target: barrier"), "nothing is measured");
     }
 
     #[test]
