@@ -208,6 +208,15 @@ impl<L: Link> Engine<L> {
             && self.spin_until_arrival()
     }
 
+    /// Whether the spin that [`Engine::spin_for_arrival`] has begun continues, after another poll that found nothing. A network
+    /// knows only after a look whether something has arrived.
+    #[inline]
+    pub fn continues_spin(&mut self) -> bool {
+        self.waiting.is_spinning()
+            && !self.read_spin.is_over(weir_link::cores::ticks())
+            && self.spin_until_arrival()
+    }
+
     #[inline(never)]
     fn spin_until_arrival(&mut self) -> bool {
         while !self.io.link.may_have_arrivals() {

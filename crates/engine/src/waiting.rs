@@ -204,6 +204,12 @@ impl Waiting {
         self.pause_after_spin(clock())
     }
 
+    /// Whether the pause after this empty poll will be a spin.
+    #[inline]
+    pub fn is_spinning(&self) -> bool {
+        self.empty_polls + 1 < self.spins
+    }
+
     /// Whether the spin ends before its last poll, since it takes too long.
     #[inline]
     fn spin_is_over(&mut self, ticks: impl FnOnce() -> u64) -> bool {
@@ -317,11 +323,15 @@ mod tests {
             let mut waiting = Waiting::new(3, 1000, oversubscribed, false);
             let pauses = wait(&mut waiting, 100 * NS, 300 * NS, 10_000);
             assert_eq!(pauses[..2], [Pause::Spin; 2]);
+            assert!(!waiting.is_spinning());
             let yields = pauses.iter().filter(|pause| matches!(pause, Pause::Yield { .. })).count();
             assert_eq!(pauses.last(), SLEEP);
             assert!((200..300).contains(&yields), "{yields} yields of 0.4 us in 100 us");
             waiting.reset();
-            assert_eq!(waiting.pause(Instant::now), Pause::Spin);
+            for is_next in [true, true, false] {
+                assert_eq!(waiting.is_spinning(), is_next);
+                assert_eq!(matches!(waiting.pause(Instant::now), Pause::Spin), is_next);
+            }
         }
     }
 

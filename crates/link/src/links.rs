@@ -23,7 +23,7 @@ use crate::{
     LaneLease, LaneReclamation, Link, LinkKind, LocalHandle, MemoryAttributes, NetworkReport, PathReport,
     PeerAccess, Polled, Properties, Registration, RemoteCopy, RemoteMemory, Sleeper, WakeUp, cores,
 };
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 use weir_proto::{CopyFault, LinkBusy, Packet, Peer, PeerFault};
@@ -57,12 +57,22 @@ pub trait FirstLink: Link + WakeUp {
     fn has_polled_packet(&self) -> bool;
 }
 
+/// The link to a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Route {
+    /// The peer was not contacted.
+    Unknown,
+    First,
+    /// This one of the others.
+    Other(usize),
+}
+
 /// See the head of this file.
 pub struct Links<L> {
     first: L,
     others: Vec<Box<dyn Link>>,
-    /// The link of each peer that was contacted. `None`: the first.
-    routes: HashMap<Peer, Option<usize>>,
+    /// The link of each peer, by its number.
+    routes: Vec<Route>,
     /// The link of the last polled packet, if it is not the first.
     current: Option<usize>,
     /// Polls in a row that found something in the first link.
@@ -96,7 +106,7 @@ impl<L: FirstLink> Links<L> {
         Links {
             first,
             others,
-            routes: HashMap::new(),
+            routes: Vec::new(),
             current: None,
             polls_of_first: 0,
             is_alone,
@@ -111,10 +121,18 @@ impl<L: FirstLink> Links<L> {
 
     /// The number of the link to `peer` among the others, if it was contacted over one of them.
     pub fn other_link_of(&self, peer: Peer) -> Option<usize> {
-        if self.others.is_empty() {
-            return None;
+        match self.routes.get(peer.0 as usize) {
+            Some(&Route::Other(index)) => Some(index),
+            _ => None,
         }
-        self.routes.get(&peer).copied().flatten()
+    }
+
+    fn route_of(&mut self, peer: Peer) -> &mut Route {
+        let index = peer.0 as usize;
+        if self.routes.len() <= index {
+            self.routes.resize(index + 1, Route::Unknown);
+        }
+        &mut self.routes[index]
     }
 
     /// The link of a contacted peer.
@@ -135,17 +153,17 @@ impl<L: FirstLink> Links<L> {
 
     /// Chooses the link to `peer` at the first contact. `None`: none reaches it, and it is reported as lost.
     fn choose(&mut self, peer: Peer, address: &Address) -> Option<&mut dyn Link> {
-        if !self.routes.contains_key(&peer) {
-            let first = self.first.reaches(address).then(|| (self.first.kind(), None));
+        if *self.route_of(peer) == Route::Unknown {
+            let first = self.first.reaches(address).then(|| (self.first.kind(), Route::First));
             let others = self.others.iter().enumerate();
             let others = others.filter(|(_, link)| link.reaches(address));
-            let reaching = others.map(|(index, link)| (link.kind(), Some(index)));
+            let reaching = others.map(|(index, link)| (link.kind(), Route::Other(index)));
             let Some((_, route)) = first.into_iter().chain(reaching).min_by_key(|(kind, _)| *kind) else {
                 self.first.report_unreachable(address);
                 self.note_unreachable(peer);
                 return None;
             };
-            self.routes.insert(peer, route);
+            *self.route_of(peer) = route;
         }
         Some(self.link_of(peer))
     }
@@ -227,7 +245,7 @@ impl<L: FirstLink> Links<L> {
     fn poll_others(&mut self, packet: &mut Packet) -> Option<Polled> {
         for _ in 0..self.others.len() {
             let index = self.next;
-            self.next = (index + 1) % self.others.len();
+            self.next = if index + 1 < self.others.len() { index + 1 } else { 0 };
             match self.others[index].poll_into(packet) {
                 None => {}
                 Some(Polled::Packet { from }) => {
@@ -318,12 +336,17 @@ impl<L: FirstLink> Link for Links<L> {
     fn accept(&mut self, lane: u32, peer: Peer) {
         let index = (lane / LANES_OF_LINK).checked_sub(1).map(|index| index as usize);
         let lane = lane % LANES_OF_LINK;
-        let route = *self.routes.entry(peer).or_insert(index);
+        let attached = index.map_or(Route::First, Route::Other);
+        let route = self.route_of(peer);
+        if *route == Route::Unknown {
+            *route = attached;
+        }
+        let route = *route;
         match index {
             Some(index) => self.others[index].accept(lane, peer),
             None => self.first.accept(lane, peer),
         }
-        if route != index {
+        if route != attached {
             // Packets of one pair over two links would overtake each other.
             self.note_unreachable(peer);
         }

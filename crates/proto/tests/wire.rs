@@ -413,7 +413,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 acknowledge: None,
             },
             8,
-            "05018300",
+            "06018300",
             "34120900b8b7b6b5b4b3b2b1c8c7c6c5c4c3c2c1",
         ),
         (
@@ -425,10 +425,10 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 acknowledge: Some(TRANSFER),
             },
             8,
-            "05018400",
+            "06018400",
             "0800000000000000000000000000000000000000a4a3a2a1",
         ),
-        (Body::More { offset: 0x00091234 }, 8, "05028000", "34120900"),
+        (Body::More { offset: 0x00091234 }, 8, "06028000", "34120900"),
         (
             Body::Rendezvous {
                 space: Space::Tagged,
@@ -440,7 +440,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 sender: AnnouncementMarks::default(),
             },
             0,
-            "05038300",
+            "06038300",
             "a4a3a2a1b8b7b6b5b4b3b2b1c8c7c6c5c4c3c2c1f8f7f6f5f4f3f2f17675747372710000",
         ),
         (
@@ -454,45 +454,45 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 sender: AnnouncementMarks::new(true, true),
             },
             0,
-            "05038401",
+            "06038401",
             "a4a3a2a100000000000000000000000000000000f8f7f6f5f4f3f2f1",
         ),
-        (Body::Credit, 0, "05048000", ""),
-        (Body::Finished { transfer: TRANSFER, count: 3, refused: true }, 0, "05059000", "a4a3a2a103000000"),
+        (Body::Credit, 0, "06048000", ""),
+        (Body::Finished { transfer: TRANSFER, count: 3, refused: true }, 0, "06059000", "a4a3a2a103000000"),
         (
             Body::Fetch { transfer: TRANSFER, reply: Transfer(0x61626364), length: LENGTH },
             0,
-            "05068000",
+            "06068000",
             "a4a3a2a164636261f8f7f6f5f4f3f2f1",
         ),
         (
             Body::Piece { transfer: TRANSFER, offset: OFFSET, last: true },
             8,
-            "05078800",
+            "06078800",
             "a4a3a2a1e8e7e6e5e4e3e2e1",
         ),
         (
             Body::Write { transfer: TRANSFER, key: KEY, offset: OFFSET, left: LENGTH, data: None },
             8,
-            "05088000",
+            "06088000",
             "a4a3a2a1d8d7d6d5d4d3d2d1e8e7e6e5e4e3e2e1f8f7f6f5f4f3f2f1",
         ),
         (
             Body::Write { transfer: TRANSFER, key: KEY, offset: OFFSET, left: 0, data: Some(DATA) },
             8,
-            "05088a00",
+            "06088a00",
             "a4a3a2a1d8d7d6d5d4d3d2d1e8e7e6e5e4e3e2e1c8c7c6c5c4c3c2c1",
         ),
         (
             Body::Read { transfer: TRANSFER, key: KEY, offset: OFFSET, length: LENGTH },
             0,
-            "05098000",
+            "06098000",
             "a4a3a2a1d8d7d6d5d4d3d2d1e8e7e6e5e4e3e2e1f8f7f6f5f4f3f2f1",
         ),
         (
             Body::Locate { transfer: TRANSFER, key: KEY, offset: OFFSET, length: LENGTH, write: true },
             0,
-            "050aa000",
+            "060aa000",
             "a4a3a2a1d8d7d6d5d4d3d2d1e8e7e6e5e4e3e2e1f8f7f6f5f4f3f2f1",
         ),
         (
@@ -504,18 +504,18 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 refused: true,
             },
             0,
-            "050b9000",
+            "060b9000",
             "a4a3a2a1d8d7d6d5d4d3d2d1e8e7e6e5e4e3e2e17675747372710000",
         ),
-        (Body::Written { data: DATA, bytes: LENGTH }, 0, "050c8000", "c8c7c6c5c4c3c2c1f8f7f6f5f4f3f2f1"),
-        (Body::Goodbye, 0, "050d8000", ""),
-        (Body::ReturnRequest, 0, "050e8000", ""),
-        (Body::ReturnResponse { credits: 0x51525354 }, 0, "050f8000", "54535251"),
-        (Body::Detach, 0, "05108000", ""),
+        (Body::Written { data: DATA, bytes: LENGTH }, 0, "060c8000", "c8c7c6c5c4c3c2c1f8f7f6f5f4f3f2f1"),
+        (Body::Goodbye, 0, "060d8000", ""),
+        (Body::ReturnRequest, 0, "060e8000", ""),
+        (Body::ReturnResponse { credits: 0x51525354 }, 0, "060f8000", "54535251"),
+        (Body::Detach, 0, "06108000", ""),
         (
             Body::Ask { space: Space::Tagged, tag: TAG, ignore: DATA, carry_bytes: 0x51525354, look: true },
             0,
-            "05118102",
+            "06118102",
             "b8b7b6b5b4b3b2b1c8c7c6c5c4c3c2c154535251",
         ),
         (
@@ -529,12 +529,12 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 seen: true,
             },
             0,
-            "05128304",
+            "06128304",
             "a4a3a2a1b8b7b6b5b4b3b2b1c8c7c6c5c4c3c2c1f8f7f6f5f4f3f2f17675747372710000",
         ),
-        (Body::NoMatch, 0, "05138000", ""),
-        (Body::Resume { count: 0x00091234 }, 0, "05148000", "34120900"),
-        (Body::Claimed { transfer: TRANSFER }, 0, "05158000", "a4a3a2a1"),
+        (Body::NoMatch, 0, "06138000", ""),
+        (Body::Resume { count: 0x00091234 }, 0, "06148000", "34120900"),
+        (Body::Claimed { transfer: TRANSFER }, 0, "06158000", "a4a3a2a1"),
         (
             Body::EagerOffer {
                 space: Space::Tagged,
@@ -544,7 +544,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 transfer: TRANSFER,
             },
             8,
-            "05168300",
+            "06168300",
             "08000000b8b7b6b5b4b3b2b1c8c7c6c5c4c3c2c1a4a3a2a1",
         ),
         (
@@ -560,16 +560,16 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 true,
             ))),
             0,
-            "05208010",
+            "06208010",
             "d8d7d6d5d4d3d2d1e8e7e6e5e4e3e2e1c8c7c6c5c4c3c2c1b8b7b6b5b4b3b2b10203",
         ),
         (
             Body::Offloaded(Offloaded::Atomic(AtomicPacket::Result { old: DATA, refused: true })),
             0,
-            "05219000",
+            "06219000",
             "c8c7c6c5c4c3c2c1",
         ),
-        (group(GroupPacket::Joined { group: 0x51525354, all: false }), 0, "05228000", "54535251"),
+        (group(GroupPacket::Joined { group: 0x51525354, all: false }), 0, "06228000", "54535251"),
         (
             group(GroupPacket::Part {
                 group: 0x51525354,
@@ -581,7 +581,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 offset: 0x71727374,
             }),
             8,
-            "05238000",
+            "06238000",
             "545352516463626174737271090501",
         ),
         (
@@ -592,7 +592,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 offset: 0x71727374,
             }),
             8,
-            "05238000",
+            "06238000",
             "54535251646362617473727100000244434241",
         ),
         (
@@ -603,7 +603,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 offset: 0x71727374,
             }),
             8,
-            "05238000",
+            "06238000",
             "54535251646362617473727100000344434241",
         ),
         (
@@ -614,7 +614,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 offset: 0x71727374,
             }),
             8,
-            "05238000",
+            "06238000",
             "54535251646362617473727132310444434241",
         ),
         (
@@ -625,7 +625,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 offset: 0x71727374,
             }),
             8,
-            "05238000",
+            "06238000",
             "54535251646362617473727101000544434241",
         ),
         (
@@ -636,7 +636,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 offset: 0x71727374,
             }),
             8,
-            "05238000",
+            "06238000",
             "545352516463626174737271323106",
         ),
         (
@@ -647,14 +647,14 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 offset: 0x71727374,
             }),
             8,
-            "05238000",
+            "06238000",
             "545352516463626174737271000007",
         ),
-        (group(GroupPacket::Taken { group: 0x51525354, refused: true }), 0, "05249000", "54535251"),
+        (group(GroupPacket::Taken { group: 0x51525354, refused: true }), 0, "06249000", "54535251"),
         (
             group(GroupPacket::Failed { group: 0x51525354, member: 0x61626364, fault: PeerFault::NotReady }),
             0,
-            "05258000",
+            "06258000",
             "545352516463626104",
         ),
         (
@@ -665,10 +665,10 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 offset: 0,
             }),
             0,
-            "05268000",
+            "06268000",
             "54535251",
         ),
-        (group(GroupPacket::Joined { group: 0x51525354, all: true }), 0, "05278000", "54535251"),
+        (group(GroupPacket::Joined { group: 0x51525354, all: true }), 0, "06278000", "54535251"),
         (
             Body::Offloaded(Offloaded::Atomic(AtomicPacket::Vector {
                 update: VectorUpdate {
@@ -684,7 +684,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 at: 0x71727374,
             })),
             8,
-            "05308010",
+            "06308010",
             "d8d7d6d5d4d3d2d1e8e7e6e5e4e3e2e164636261747372710d05",
         ),
         (
@@ -693,7 +693,7 @@ fn the_bytes_of_every_kind_stay_as_they_are() {
                 at: 0x71727374,
             })),
             8,
-            "05318000",
+            "06318000",
             "6463626174737271",
         ),
     ];
@@ -743,7 +743,7 @@ fn the_bytes_of_the_extension_stay_as_they_are() {
         arrived: DATA.into(),
         unused: [],
     };
-    assert_eq!(hex(extension.as_bytes()), "050d0201100f121116151413060504030a0908070e0d0c0bc8c7c6c5c4c3c2c1");
+    assert_eq!(hex(extension.as_bytes()), "060d0201100f121116151413060504030a0908070e0d0c0bc8c7c6c5c4c3c2c1");
     assert_eq!(wire::split_extension(extension.as_bytes()), Ok((extension, &[][..])));
     let header = Header::from(extension);
     assert_eq!((header.asks, header.delay_doublings), (true, 6));
@@ -765,7 +765,7 @@ fn a_link_frame_has_fixed_bytes() {
         credit_slots: 0x0f10_1112.into(),
         unused: [],
     };
-    assert_eq!(hex(frame.as_bytes()), "04030201058106050a0908070e0d0c0b1211100f");
+    assert_eq!(hex(frame.as_bytes()), "04030201068106050a0908070e0d0c0b1211100f");
     assert_eq!(LinkFrame::read(frame.as_bytes()), Ok(Some(frame)));
 }
 
@@ -800,7 +800,7 @@ fn a_frame_that_wants_contents_has_fixed_bytes_and_is_told_from_others() {
         bytes: 0x1d1e_1f20.into(),
         unused: [],
     };
-    let expected = "040302010586".to_owned()
+    let expected = "040302010686".to_owned()
         + "0000"
         + "0c0b0a0908070605"
         + "14131211100f0e0d"
@@ -825,7 +825,7 @@ fn a_frame_that_wants_contents_has_fixed_bytes_and_is_told_from_others() {
 fn a_frame_before_contents_has_fixed_bytes_and_is_told_from_others() {
     let frame =
         ContentsFrame { word: 0x0102_0304.into(), ..ContentsFrame::new(0x1516_1718_191a_1b1c, 0x1d1e) };
-    let expected = "040302010587".to_owned() + "1e1d" + "1c1b1a1918171615";
+    let expected = "040302010687".to_owned() + "1e1d" + "1c1b1a1918171615";
     assert_eq!(hex(frame.as_bytes()), expected);
     assert_eq!(Frame::read(frame.as_bytes()), Ok(Some(Frame::Contents(frame))));
     assert!(matches!(
@@ -901,7 +901,7 @@ fn a_packet_with_a_remote_key_is_refused_in_shared_memory_and_so_are_others_with
 fn malformed_headers_are_rejected() {
     let message = |slot: &[u8; SLOT_BYTES]| wire::decode(slot, 100).map_err(|error| error.to_string());
     let mut slot = [0; SLOT_BYTES];
-    assert_eq!(message(&slot), Err("packet version 0, allowed is 5".into()));
+    assert_eq!(message(&slot), Err("packet version 0, allowed is 6".into()));
     slot[4] = wire::VERSION;
     for kind in [0, 23, 31, 40, 47, 50, 255] {
         slot[5] = kind;

@@ -127,7 +127,12 @@ impl QueueHandle {
         if count == 0 || state.queues[self.index].entries.is_empty() {
             let mut events = state.progress(target);
             if events == 0 && pause && state.spin_for_arrival(target) {
-                events = state.progress(target);
+                loop {
+                    events = state.progress(target);
+                    if events > 0 || !state.continues_spin(target) {
+                        break;
+                    }
+                }
             }
             if state.queues[self.index].entries.is_empty() {
                 state.after_empty_read_of(target);

@@ -1,5 +1,5 @@
-//! Large messages over bare UDP between two pretended hosts: the half round trip of two threads that do what no protocol
-//! can leave out (`bare_end.rs`). The echo sends its message as soon as that of the asker is whole.
+//! Encrypted messages, also large ones, over bare UDP between two pretended hosts: the half round trip of two threads that do what
+//! no protocol can leave out (`bare_end.rs`). The echo sends its message as soon as that of the asker is whole.
 
 use super::bare;
 use super::bare_end::End;

@@ -3,7 +3,7 @@
 //! It receives what the kernel has joined, decrypts it and copies it to its place.
 //!
 //! ```text
-//! A    message    -> 41 datagrams a call; at most WINDOW that B has not counted
+//! A    message    -> 44 datagrams a call; at most WINDOW that B has not counted
 //! B               <- how many have arrived, after ACKNOWLEDGED of them
 //! B    message    -> as soon as the message of A is whole
 //! ```
@@ -17,7 +17,7 @@ use weir_output::Failure;
 use weir_proto::wire::EXTENSION_BYTES;
 
 /// Datagrams of a call: the most that the length of an IP packet allows.
-const CALL: usize = 41;
+const CALL: usize = 44;
 /// Datagrams that the other end has not counted, at most.
 const WINDOW: u64 = 256;
 /// Datagrams after which the other end says how many have arrived.

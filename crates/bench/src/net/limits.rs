@@ -13,6 +13,8 @@ use weir_output::Failure;
 /// Messages of bare UDP. The second is the largest below an MTU of 1500 that is a round number; the kernel sends the
 /// third in two fragments. Unit: bytes.
 const SMALL: [usize; 3] = [8, 1400, 2048];
+/// Those with the link's cipher, the second in two datagrams. Unit: bytes.
+const ENCRYPTED: [usize; 2] = [8, 2048];
 /// Messages of many datagrams (`bare_bulk.rs`). Unit: bytes.
 const BULK: [usize; 2] = [64 << 10, 1 << 20];
 /// Streams of bare UDP (`bare_stream.rs`).
@@ -29,7 +31,7 @@ const STREAMS: [Measure; 4] = [
 pub enum Over {
     /// UDP, in as few datagrams as possible.
     Udp,
-    /// UDP, with the datagrams of weir.
+    /// UDP, with the datagrams and the cipher of weir.
     UdpInParts,
     /// TCP.
     Tcp,
@@ -107,9 +109,11 @@ impl Limits {
         let half_round_trip = |bytes: &usize| half_round_trip(*bytes as u64);
         let small = tried(|| bare::half_round_trips(hosts, &SMALL, time));
         self.note(round, &SMALL.each_ref().map(half_round_trip), small)?;
-        for bytes in BULK {
-            let large = tried(|| bare_bulk::half_round_trip(hosts, bytes, time));
-            self.note(round, &[half_round_trip(&bytes)], large.map(|us| vec![us]))?;
+        let bulk = BULK.map(|bytes| (bytes, Over::Udp));
+        for (bytes, over) in ENCRYPTED.map(|bytes| (bytes, Over::UdpInParts)).into_iter().chain(bulk) {
+            let encrypted = tried(|| bare_bulk::half_round_trip(hosts, bytes, time));
+            let bare = Bare { over, ..half_round_trip(&bytes) };
+            self.note(round, &[bare], encrypted.map(|us| vec![us]))?;
         }
         for stream in STREAMS {
             let per_s = tried(|| bare_stream::messages_per_s(hosts, stream.at as usize, time));

@@ -14,10 +14,15 @@ use std::collections::BTreeMap;
 use weir_output::quantity::{self, exact_bytes, three_digits};
 
 /// The limits, in the order in which they are shown.
-const LIMITS: [(&str, Over, &[Quantity]); 5] = [
+const LIMITS: [(&str, Over, &[Quantity]); 6] = [
     (
         "Half round trip of bare UDP, spinning; from 64 KiB on with the link's cipher",
         Over::Udp,
+        &[Quantity::HalfRoundTripUs],
+    ),
+    (
+        "The same with the link's cipher, in as many datagrams as weir has",
+        Over::UdpInParts,
         &[Quantity::HalfRoundTripUs],
     ),
     (
@@ -163,6 +168,7 @@ mod tests {
         let bare = [
             (Bare::udp(half_round_trip(8)), 6.0),
             (Bare::udp(half_round_trip(1400)), 7.0),
+            (Bare { over: Over::UdpInParts, measure: half_round_trip(8) }, 6.75),
             (Bare::udp(rate), 5e6),
             (Bare { over: Over::UdpInParts, measure: rate }, 2.5e6),
             (Bare::udp(incast(1)), 8e5),
@@ -178,6 +184,7 @@ mod tests {
             "8 B: 6.00 us",
             "; weir is at 1.50 x that",
             "\n  1400 B: 7.00 us (7.00 us .. 7.00 us)\n",
+            "cipher, in as many datagrams as weir has\n  8 B: 6.75 us (6.75 us .. 6.75 us); weir is at 1.33 x that\n",
             "\n  8 B: 5.00 M/s (5.00 M/s .. 5.00 M/s)",
             "as weir has\n  8 B: 2.50 M/s",
             "\n  1 to 1: 800 k/s (800 k/s .. 800 k/s); weir is at 0.50 x that\n",

@@ -186,7 +186,8 @@ fn extension() -> String {
         paragraph(&format!(
             "A link frame has {LINK_FRAME_BYTES} bytes. Its word, version and kind are where a packet has them. A packet that is \
              longer than what is left of a datagram ends with the datagram, in its payload. The next datagrams begin with a frame \
-             `rest`, which is followed by so many bytes of that payload."
+             `rest`, which is followed by so many bytes of that payload. A datagram that must be as long as others ends with the \
+             frame `fill` and zeros, or where less than {LINK_FRAME_BYTES} bytes are left, with the inverted bytes of its word."
         )),
     );
     part += "\n";

@@ -7,7 +7,8 @@
 //! bundle 9    rest 1388, 1388 B
 //! bundle 10   rest 572, 572 B, packet, fill 0
 //! ```
-//! A bundle without room for the beginning of a long packet is filled up: only datagrams of one length leave in one call.
+//! A bundle without room for the beginning of a long packet is filled up: only datagrams of one length leave in one call. Where
+//! there is no room for the frame that says so, the bytes do not begin with the position, as packets and frames do.
 //!
 //! So the length of a packet does not depend on that of a datagram, which can become less. All parts of a packet are
 //! appended together, or none.
@@ -117,10 +118,13 @@ impl<P: Copy> Path<P> {
     pub(super) fn fill(&mut self, bundle_bytes: usize) {
         let position = self.machine.next_position() as u32;
         let Some(open) = &mut self.io.open else { return };
-        if let Some(rest_bytes) = bundle_bytes.checked_sub(open.len() + LINK_FRAME_BYTES) {
+        let room = bundle_bytes.saturating_sub(open.len());
+        if let Some(rest_bytes) = room.checked_sub(LINK_FRAME_BYTES) {
             let frame = LinkFrame { word: position.into(), ..frame(FILL_FRAME, rest_bytes as u16, NO_QUOTA) };
             open.extend_from_slice(frame.as_bytes());
             open.resize(bundle_bytes, 0);
+        } else {
+            open.extend((!position).to_le_bytes().into_iter().cycle().take(room));
         }
     }
 }

@@ -16,14 +16,16 @@ use super::buffers::Buffers;
 use super::contents::{Piece, Wanted};
 use super::link::DatagramLink;
 use super::network::DatagramNetwork;
+use super::outgoing::most_datagrams;
 use super::path::{Borrowed, Path};
 use crate::LocalHandle;
 use weir_proto::Instant;
 use weir_proto::wire::{CONTENTS_FRAME_BYTES, ContentsFrame};
 use zerocopy::IntoBytes;
 
-/// Bundles that leave in one poll, to all peers together.
-const BUNDLES_AT_ONCE: u32 = 128;
+/// Bundles that leave in one poll, to all peers together; somewhat more, so that the last call is a full one if they have the
+/// longest datagrams and one peer.
+const BUNDLES_AT_ONCE: usize = 120;
 /// The clock is read once for so many bundles.
 const CLOCK_BUNDLES: u32 = 16;
 /// So many bundles of a path that may not leave yet are enough.
@@ -75,7 +77,8 @@ impl<N: DatagramNetwork> DatagramLink<N> {
 
     /// Sends what peers want, as far as there is room.
     pub(super) fn send_wanted_in_datagrams(&mut self) {
-        let mut turn = BUNDLES_AT_ONCE;
+        let call = most_datagrams(self.shared.network.largest_datagram());
+        let mut turn = BUNDLES_AT_ONCE.next_multiple_of(call) as u32;
         for _ in 0..self.contents.waiting.len() {
             let Some(id) = self.contents.waiting.pop_front() else { break };
             let Some(of_path) = self.contents.paths.get_mut(&id) else { continue };

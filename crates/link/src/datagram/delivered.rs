@@ -72,11 +72,19 @@ enum Head {
     Malformed,
 }
 
+/// Whether what is left of a bundle only fills it up, where there was no room for a frame that says so: the bytes of the word with
+/// which everything in the bundle begins, inverted. Contents of a few bytes are as short.
+fn is_only_filling(bytes: &[u8], at: usize) -> bool {
+    let (rest, word) = (&bytes[at..], &bytes[..bytes.len().min(4)]);
+    rest.len() < LINK_FRAME_BYTES
+        && rest.iter().zip(word.iter().cycle()).all(|(byte, of_word)| *byte == !of_word)
+}
+
 fn head(bytes: &[u8], at: usize, geometry: &Geometry, into: &mut Packet) -> Head {
     let rest = &bytes[at..];
     let most_bytes = (geometry.slot_bytes * geometry.max_packet_slots) as usize;
     match Frame::read(rest) {
-        _ if rest.is_empty() => Head::End,
+        _ if is_only_filling(bytes, at) => Head::End,
         Ok(Some(Frame::Link(frame))) => Head::Frame(frame),
         Ok(Some(Frame::Want(frame))) => Head::Want(frame),
         Ok(Some(Frame::Contents(frame))) => Head::Contents(frame),
@@ -124,6 +132,12 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             Some(path) => path.io.delivered.push_front((bundle, at)),
             None => self.shared.arrived.give(bundle),
         }
+    }
+
+    /// Whether there are delivered bundles, as far as is known without looking into them.
+    #[inline]
+    pub(super) fn has_delivered(&self) -> bool {
+        self.reading.is_some() || !self.shared.ready.is_empty()
     }
 
     /// The next packet or arrival in delivered bundles.
@@ -299,6 +313,19 @@ mod tests {
     fn open(switch: &Switch, port: u16) -> DatagramLink<LossyNetwork> {
         let base = Address::new(port.into(), [port as u8; 16]);
         DatagramLink::open(&base, switch.open(port), DatagramOptions::new(QUOTA))
+    }
+
+    #[test]
+    fn inverted_bytes_of_the_word_are_filling_if_they_are_fewer_than_those_of_a_frame() {
+        for word in [0, 7, u32::MAX] {
+            let repeated =
+                |word: u32, bytes| word.to_le_bytes().into_iter().cycle().take(bytes).collect::<Vec<u8>>();
+            for bytes in 0..=LINK_FRAME_BYTES {
+                let bundle = |rest: u32| [repeated(word, 4), vec![1; 30], repeated(rest, bytes)].concat();
+                assert_eq!(is_only_filling(&bundle(!word), 34), bytes < LINK_FRAME_BYTES, "{word} {bytes}");
+                assert_eq!(is_only_filling(&bundle(word), 34), bytes == 0, "{word} {bytes}");
+            }
+        }
     }
 
     /// A packet, or a frame.

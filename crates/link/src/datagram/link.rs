@@ -22,6 +22,9 @@ use weir_proto::reliability::{Grants, LEAST_GRANT, PathCounters, ReliabilityConf
 use weir_proto::wire::{ATTACH_FRAME, GRANT_FRAME, LEASE_FRAME, VERIFICATION_AT};
 use weir_proto::{Geometry, Instant, LinkBusy, Peer, PeerFault, TimerQueue};
 
+/// A poll that comes later after a look is not the second one of the same call. Unit: ns.
+const SECOND_POLL_NS: u64 = 50_000;
+
 /// What all paths use.
 pub(super) struct Shared<N: DatagramNetwork> {
     pub network: N,
@@ -104,6 +107,10 @@ pub struct DatagramLink<N: DatagramNetwork> {
     pub(super) submitted_since_look: u32,
     /// The last look at the network found something, and emptied it.
     pub(super) is_drained: bool,
+    /// When the network had given what the last look found.
+    pub(super) found_at: Instant,
+    /// A poll that found something leaves the rest of its work to the next one.
+    postpones_work: bool,
     /// Paths from which something has arrived since the last sleep.
     pub(super) recent: Vec<u32>,
     /// Paths from which something has arrived since the endpoint had last read all.
@@ -185,6 +192,8 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             has_unsent: false,
             submitted_since_look: 0,
             is_drained: false,
+            found_at: Instant(0),
+            postpones_work: false,
             recent: Vec::new(),
             unread: Vec::new(),
             touched: Vec::new(),
@@ -351,9 +360,33 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         Ok(())
     }
 
+    /// Whether nothing waits for this poll, which comes right after one whose look found less than it could. Most often it lies
+    /// between a message and the program that waits for it.
+    pub(super) fn has_nothing_to_do(&self) -> bool {
+        let Shared { network, timers, grants, crowd, .. } = &self.shared;
+        let owes_acknowledgement = |id: &u32| {
+            let path = self.paths[*id as usize].as_deref();
+            path.is_some_and(|path| path.machine.owes_acknowledgement(crowd.is_crowded))
+        };
+        let is_due = |now: Instant| {
+            now.since_ns(self.found_at) > SECOND_POLL_NS
+                || timers.earliest().is_some_and(|at| at <= now)
+                || grants.as_ref().is_some_and(|grants| grants.is_due(now))
+        };
+        self.is_drained
+            && !self.has_unsent
+            && !self.shared.has_waiting()
+            && !self.has_reports()
+            && !self.contents.is_in_use()
+            && !self.unread.iter().any(owes_acknowledgement)
+            && !is_due(network.now())
+    }
+
     /// Sends everything that can leave, runs timers, and takes what has arrived. The endpoint has read what came before.
     pub(super) fn work(&mut self) {
-        self.send_unsent();
+        if self.has_unsent || !self.open.is_empty() {
+            self.send_unsent();
+        }
         let now = self.shared.network.now();
         if !self.unread.is_empty() {
             while let Some(id) = self.unread.pop() {
@@ -362,23 +395,40 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             let _ = self.shared.flush(); // before the next look, which may be long; what it refuses leaves later
         }
         // This process may not have run for a while. What it waits for may have arrived.
-        self.is_drained &= self.shared.timers.earliest().is_none_or(|at| at > now);
-        self.receive();
+        self.is_drained &= now.since_ns(self.found_at) <= SECOND_POLL_NS
+            && self.shared.timers.earliest().is_none_or(|at| at > now);
+        let has_found = self.receive();
+        // What has arrived comes first, but not twice in a row.
+        self.postpones_work = has_found && !self.postpones_work && !self.shared.has_waiting();
+        if !self.postpones_work {
+            self.finish_work(now);
+        }
+    }
+
+    /// Does what a poll has postponed, because nothing of what it has found is for the program.
+    pub(super) fn finish_postponed_work(&mut self) {
+        if std::mem::take(&mut self.postpones_work) {
+            self.finish_work(self.shared.network.now());
+        }
+    }
+
+    fn finish_work(&mut self, now: Instant) {
         self.ask_unopened(now);
         while let Some(id) = self.shared.timers.take_expired(now) {
             self.drive_at(id, now, |machine, now, driver| machine.expired(now, driver));
         }
-        self.tell_grants();
-        self.send_refused();
+        self.tell_grants(now);
+        if self.shared.has_waiting() {
+            self.send_refused();
+        }
         if self.contents.is_in_use() {
             self.work_contents();
         }
     }
 
     /// Tells peers what they may have under way, if that has changed.
-    fn tell_grants(&mut self) {
-        let Some(mut grants) = self.shared.grants.take_if(|grants| grants.has_news()) else { return };
-        let now = self.shared.network.now();
+    fn tell_grants(&mut self, now: Instant) {
+        let Some(mut grants) = self.shared.grants.take_if(|grants| grants.is_due(now)) else { return };
         grants.tell(now, |id, datagrams| {
             let may_tell = self.path(id).is_some_and(|path| path.machine.view().is_open && !path.is_over());
             let Some(path) = self.path(id).filter(|_| may_tell) else { return false };
@@ -480,6 +530,14 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         if !self.shared.lost.contains(&id) {
             self.shared.lost.push(id);
         }
+    }
+
+    /// Whether a poll may have to report anything but packets and frames, or the gate waits for one.
+    #[inline]
+    pub(super) fn has_reports(&self) -> bool {
+        let Shared { acknowledged, lost, gate, .. } = &self.shared;
+        !(acknowledged.is_empty() && lost.is_empty() && self.busy.is_empty() && self.losses.is_empty())
+            || gate.as_ref().is_some_and(|gate| gate.has_waiting())
     }
 
     /// The next loss whose peer has nothing delivered that is not polled.

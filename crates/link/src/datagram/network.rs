@@ -79,45 +79,35 @@ pub struct Traffic {
 }
 
 /// The monotonic time of this host.
+#[inline]
 fn host_time() -> Instant {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Instant((time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64))
 }
 
-/// Between the looks at two clocks at most this time may pass. Unit: ns.
-const CLOSE_NS: u64 = 10_000;
-/// So often both clocks are read, until that holds.
-const LOOKS: u32 = 1000;
-
 /// The clock of a network of this host.
 #[derive(Debug)]
 pub(crate) struct Clock {
-    origin: std::time::Instant,
-    /// The host's time at the origin.
-    host_origin: Instant,
+    /// The host's time when it began.
+    origin: Instant,
 }
 
 impl Clock {
     /// A clock that begins at 0.
     pub fn start() -> Clock {
-        // Endpoints of a host differ by the time between the two looks. So both are repeated if the process had no core meanwhile.
-        let look = || (host_time(), std::time::Instant::now(), host_time());
-        let is_close =
-            |(before, _, after): &(Instant, std::time::Instant, Instant)| after.since_ns(*before) < CLOSE_NS;
-        let (host_origin, origin, _) = (1..LOOKS).map(|_| look()).find(is_close).unwrap_or_else(look);
-        Clock { origin, host_origin }
+        Clock { origin: host_time() }
     }
 
     /// [`DatagramNetwork::now`].
     #[inline]
     pub fn now(&self) -> Instant {
-        Instant(self.origin.elapsed().as_nanos() as u64)
+        Instant(host_time().since_ns(self.origin))
     }
 
     /// [`DatagramNetwork::host_time_at`].
     #[inline]
     pub fn host_time_at(&self, now: Instant) -> Instant {
-        self.host_origin.plus_ns(now.0)
+        self.origin.plus_ns(now.0)
     }
 }
 

@@ -10,12 +10,13 @@
 use super::network::DatagramNetwork;
 use weir_proto::LinkBusy;
 
-/// The most bytes and datagrams of one call. Source: udp(7), `UDP_SEGMENT`.
-const MOST_BYTES: usize = 60 << 10;
+/// The most bytes and datagrams of one call. With all headers it is shorter than the longest packet that kernels leave to an
+/// adapter to cut, 65,536 bytes. Source: udp(7), `UDP_SEGMENT`.
+const MOST_BYTES: usize = 65_000;
 const MOST_DATAGRAMS: usize = 64;
 /// So many wait for others, if there are so many, although nothing is under way: a call costs as much as the seals of forty, so
-/// the receiver does not gain by an earlier one. 64 KiB leave in two calls.
-const LEAST_BURST: usize = 24;
+/// the receiver does not gain by an earlier one. 64 KiB leave in two calls, and what has come with the first is read meanwhile.
+const LEAST_BURST: usize = 32;
 /// So many refusals in a row, some milliseconds of polls: then what waits is dropped, if other places may take datagrams.
 const MOST_REFUSALS: u32 = 4096;
 
@@ -33,6 +34,11 @@ pub(super) struct Outgoing<P> {
     is_closed: bool,
     /// The network has taken nothing for so many calls.
     refusals: u32,
+}
+
+/// The most datagrams of this length that leave in one call.
+pub(super) fn most_datagrams(datagram_bytes: usize) -> usize {
+    (MOST_BYTES / datagram_bytes.max(1)).clamp(1, MOST_DATAGRAMS)
 }
 
 impl<P: Copy + Eq> Outgoing<P> {
@@ -102,7 +108,10 @@ impl<P: Copy + Eq> Outgoing<P> {
     /// # Errors
     /// [`LinkBusy`]: the rest of it still waits.
     pub(super) fn flush<N: DatagramNetwork<Place = P>>(&mut self, network: &mut N) -> Result<(), LinkBusy> {
-        if let Some(to) = self.to.filter(|_| self.datagrams > 0) {
+        if self.is_empty() {
+            return Ok(());
+        }
+        if let Some(to) = self.to {
             let taken = network.send(to, &self.bytes, self.segment_bytes, self.in_fragments);
             self.refusals = if taken > 0 { 0 } else { self.refusals.saturating_add(1) };
             let is_dropped = self.refusals >= MOST_REFUSALS && network.is_busy_for_one_place();

@@ -165,12 +165,24 @@ impl<N: DatagramNetwork> Link for DatagramLink<N> {
         if self.is_closed {
             return None;
         }
-        if let Some(polled) = self.next_delivered(packet) {
+        if self.has_delivered()
+            && let Some(polled) = self.next_delivered(packet)
+        {
             return Some(polled);
         }
+        if self.has_nothing_to_do() {
+            self.is_drained = false;
+            return None;
+        }
         self.work();
-        if let Some(polled) = self.next_delivered(packet) {
+        if self.has_delivered()
+            && let Some(polled) = self.next_delivered(packet)
+        {
             return Some(polled);
+        }
+        self.finish_postponed_work();
+        if !self.has_reports() {
+            return None;
         }
         let arrival = if let Some((peer, packets)) = self.next_acknowledged() {
             Arrival::Acknowledged { peer, packets }
@@ -185,8 +197,7 @@ impl<N: DatagramNetwork> Link for DatagramLink<N> {
     fn may_have_arrivals(&self) -> bool {
         !self.is_closed
             && (self.has_unsent
-                || self.reading.is_some()
-                || !self.shared.ready.is_empty()
+                || self.has_delivered()
                 || !self.shared.lost.is_empty()
                 || !self.losses.is_empty()
                 || !self.shared.acknowledged.is_empty()

@@ -10,16 +10,13 @@
 //! ```
 
 use nix::sys::socket::sockopt::{Ipv4PacketInfo, Ipv6RecvPacketInfo, ReceiveTimestampns};
-use nix::sys::socket::{
-    ControlMessage, ControlMessageOwned, MsgFlags, RecvMsg, SockaddrIn, SockaddrIn6, SockaddrLike, recvmsg,
-    sendmsg, setsockopt,
-};
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg, setsockopt};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, sendto, sockopt};
-use std::io::{self, IoSlice, IoSliceMut};
-use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::os::fd::AsRawFd;
-use zerocopy::IntoBytes;
 
 /// ECN: this transport reacts to marks. Source: RFC 3168, section 5.
 const CAPABLE: u8 = 0b10;
@@ -84,7 +81,17 @@ pub(super) struct Found {
     pub marked: bool,
 }
 
-/// Looks for arrivals.
+/// Why a look has found nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Nothing {
+    /// The socket was empty.
+    Empty,
+    /// It may have something: the kernel has refused, or reported other datagrams.
+    Failed,
+}
+
+/// Looks for arrivals. A call of its own, because each look pays for it: without what the caller knows already, and without
+/// memory that must be cleared before.
 #[derive(Debug)]
 pub(super) struct Looker {
     is_ipv4: bool,
@@ -96,51 +103,109 @@ impl Looker {
         Looker { is_ipv4, control: [0; CONTROL_WORDS] }
     }
 
-    /// The next datagram, or several of one sender, in `buffer`. `None`: nothing has arrived.
-    pub fn look(&mut self, socket: &UdpSocket, buffer: &mut [u8]) -> Option<Found> {
+    /// The next datagram, or several of one sender, in `buffer`. `from`: the only sender whose datagrams this socket can have, so
+    /// that the kernel need not name it.
+    ///
+    /// # Errors
+    /// [`Nothing`].
+    pub fn look(
+        &mut self,
+        socket: &UdpSocket,
+        from: Option<SocketAddr>,
+        buffer: &mut [u8],
+    ) -> Result<Found, Nothing> {
         // A connected socket reports that an earlier datagram was refused before it gives what has arrived. Once is enough: a
         // report that comes now belongs to the next look.
-        match self.look_once(socket, buffer) {
-            Err(nix::errno::Errno::EAGAIN) => None,
-            Err(_) => self.look_once(socket, buffer).ok().flatten(),
-            Ok(found) => found,
+        match self.look_once(socket, from, buffer) {
+            Err(Errno::AGAIN) => Err(Nothing::Empty),
+            Err(_) => self.look_once(socket, from, buffer).map_err(|_| Nothing::Failed),
+            found => found.map_err(|_| Nothing::Failed),
         }
     }
 
-    fn look_once(&mut self, socket: &UdpSocket, buffer: &mut [u8]) -> nix::Result<Option<Found>> {
-        let (descriptor, control) = (socket.as_raw_fd(), self.control.as_mut_bytes());
-        let mut parts = [IoSliceMut::new(buffer)];
-        if self.is_ipv4 {
-            let message = recvmsg(descriptor, &mut parts, Some(control), MsgFlags::MSG_DONTWAIT)?;
-            Ok(found(&message, |from: SockaddrIn| SocketAddrV4::from(from).into()))
-        } else {
-            let message = recvmsg(descriptor, &mut parts, Some(control), MsgFlags::MSG_DONTWAIT)?;
-            Ok(found(&message, |from: SockaddrIn6| SocketAddrV6::from(from).into()))
+    fn look_once(
+        &mut self,
+        socket: &UdpSocket,
+        from: Option<SocketAddr>,
+        buffer: &mut [u8],
+    ) -> Result<Found, Errno> {
+        let mut place = MaybeUninit::<libc::sockaddr_in6>::uninit(); // longer than that of IPv4
+        let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+        // SAFETY: all bytes of this structure of C may be 0.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        if from.is_none() {
+            message.msg_name = place.as_mut_ptr().cast();
+            message.msg_namelen = size_of::<libc::sockaddr_in6>() as u32;
         }
+        (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
+        message.msg_control = self.control.as_mut_ptr().cast();
+        message.msg_controllen = size_of_val(&self.control);
+        // SAFETY: the header points to memory of the lengths that it says, which nobody else uses during the call.
+        let bytes = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
+        let Ok(bytes) = usize::try_from(bytes) else {
+            return Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO));
+        };
+        let named_bytes = message.msg_namelen as usize;
+        let from = match from {
+            Some(from) => from,
+            None if self.is_ipv4 && named_bytes >= size_of::<libc::sockaddr_in>() => {
+                // SAFETY: the kernel has written so many bytes, the place of a socket of the family of this one.
+                place_of_ipv4(unsafe { &*place.as_ptr().cast() })
+            }
+            None if !self.is_ipv4 && named_bytes >= size_of::<libc::sockaddr_in6>() => {
+                // SAFETY: the kernel has written all of it.
+                place_of_ipv6(unsafe { place.assume_init_ref() })
+            }
+            None => return Err(Errno::AFNOSUPPORT),
+        };
+        let mut found = Found { from, bytes, segment_bytes: bytes, marked: false };
+        if message.msg_controllen > 0 {
+            found.read_control(&message);
+        }
+        Ok(found)
     }
 }
 
-fn found<S: SockaddrLike + Copy>(
-    message: &RecvMsg<'_, '_, S>,
-    place: impl Fn(S) -> SocketAddr,
-) -> Option<Found> {
-    let mut found = Found {
-        from: place(message.address?),
-        bytes: message.bytes,
-        segment_bytes: message.bytes,
-        marked: false,
-    };
-    for control in message.cmsgs().ok()? {
-        match control {
-            ControlMessageOwned::UdpGroSegments(bytes) => {
-                found.segment_bytes = usize::try_from(bytes).ok()?
+fn place_of_ipv4(place: &libc::sockaddr_in) -> SocketAddr {
+    let address = Ipv4Addr::from(u32::from_be(place.sin_addr.s_addr));
+    SocketAddrV4::new(address, u16::from_be(place.sin_port)).into()
+}
+
+fn place_of_ipv6(place: &libc::sockaddr_in6) -> SocketAddr {
+    let address = Ipv6Addr::from(place.sin6_addr.s6_addr);
+    SocketAddrV6::new(address, u16::from_be(place.sin6_port), place.sin6_flowinfo, place.sin6_scope_id).into()
+}
+
+impl Found {
+    /// Reads the control messages that the kernel has written for this header.
+    fn read_control(&mut self, message: &libc::msghdr) {
+        // SAFETY: the kernel has written whole control messages to the memory of the header, and their length.
+        let mut next = unsafe { libc::CMSG_FIRSTHDR(message) };
+        while !next.is_null() {
+            // SAFETY: it is one of those messages, and they are aligned as their memory is.
+            let (control, data) = unsafe { (&*next, libc::CMSG_DATA(next)) };
+            match (control.cmsg_level, control.cmsg_type) {
+                (libc::SOL_UDP, libc::UDP_GRO) => {
+                    // SAFETY: this kind has an `int`, which need not be aligned.
+                    let bytes = unsafe { data.cast::<libc::c_int>().read_unaligned() };
+                    self.segment_bytes =
+                        usize::try_from(bytes).ok().filter(|&bytes| bytes > 0).unwrap_or(self.bytes);
+                }
+                (libc::IPPROTO_IP, libc::IP_TOS) => {
+                    // SAFETY: this kind has a byte.
+                    self.marked = unsafe { data.read() } & ECN_BITS == CONGESTION;
+                }
+                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                    // SAFETY: this kind has an `int`, which need not be aligned.
+                    let class = unsafe { data.cast::<libc::c_int>().read_unaligned() };
+                    self.marked = class as u8 & ECN_BITS == CONGESTION;
+                }
+                _ => {}
             }
-            ControlMessageOwned::Ipv4Tos(class) => found.marked = class & ECN_BITS == CONGESTION,
-            ControlMessageOwned::Ipv6TClass(class) => found.marked = class as u8 & ECN_BITS == CONGESTION,
-            _ => {}
+            // SAFETY: the header and one of its messages.
+            next = unsafe { libc::CMSG_NXTHDR(message, next) };
         }
     }
-    Some(found)
 }
 
 #[cfg(test)]
@@ -155,7 +220,7 @@ mod tests {
         let begun = std::time::Instant::now();
         let mut all = Vec::new();
         while all.is_empty() && begun.elapsed().as_secs() < 20 {
-            all.extend(std::iter::from_fn(|| looker.look(socket, &mut buffer)));
+            all.extend(std::iter::from_fn(|| looker.look(socket, None, &mut buffer).ok()));
         }
         all
     }
@@ -183,13 +248,27 @@ mod tests {
             plain(&a, is_ipv4);
             plain(&b, is_ipv4);
             let (to, mut looker) = (b.local_addr().unwrap(), Looker::new(is_ipv4));
-            assert!(looker.look(&b, &mut [0; 8]).is_none(), "nothing was sent");
+            assert!(looker.look(&b, None, &mut [0; 8]).is_err(), "nothing was sent");
             send_one(&a, &to, &[7; 100]).unwrap();
             let found = all(&mut looker, &b);
             let [Found { from, bytes: 100, segment_bytes: 100, marked: false }] = found[..] else {
                 panic!("{net}: {found:?}")
             };
             assert_eq!(from, a.local_addr().unwrap());
+            // A sender that is known already is not asked for.
+            send_one(&a, &to, &[7; 100]).unwrap();
+            let (known, mut buffer) = (SocketAddr::from(([192, 0, 2, 1], 9)), [0; 200]);
+            let begun = std::time::Instant::now();
+            let found = loop {
+                match looker.look(&b, Some(known), &mut buffer) {
+                    Err(Nothing::Empty) if begun.elapsed().as_secs() < 20 => {}
+                    found => break found.unwrap(),
+                }
+            };
+            assert_eq!(
+                (found.from, found.bytes, found.segment_bytes, &buffer[..100]),
+                (known, 100, 100, &[7; 100][..])
+            );
             let ecn = Some(quinn_udp::EcnCodepoint::Ce);
             let contents = &[7; 2500];
             let transmit =

@@ -21,6 +21,10 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, sockopt};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
+use weir_proto::Instant;
+
+/// What another core brings to the socket as it was before, it brings within this time. Unit: ns.
+const LATE_NS: u64 = 1_000_000;
 
 /// See the head of this file.
 #[derive(Debug)]
@@ -28,6 +32,11 @@ pub(super) struct Connected {
     socket: UdpSocket,
     own: SocketAddr,
     has_port: bool,
+    /// The peer, if nothing of others can be there any more.
+    only_sender: Option<SocketAddr>,
+    peer: Option<SocketAddr>,
+    /// Then nothing of others comes any more. `None`: it was not empty since it was connected.
+    alone_at: Option<Instant>,
 }
 
 impl Connected {
@@ -48,7 +57,7 @@ impl Connected {
         if state.recv_buffer_size((&socket).into())? < buffer_bytes {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
-        Ok(Connected { socket, own, has_port: false })
+        Ok(Connected { socket, own, has_port: false, only_sender: None, peer: None, alone_at: None })
     }
 
     /// It is readable when something waits, or when a datagram was refused.
@@ -70,10 +79,31 @@ impl Connected {
     /// # Errors
     /// Those of the kernel. It is connected as before.
     pub fn connect(&mut self, first: &UdpSocket, peer: SocketAddr) -> io::Result<()> {
+        (self.only_sender, self.alone_at) = (None, None);
         if !self.has_port {
             self.bind(first)?;
         }
-        Ok(rustix::net::connect(&self.socket, &peer)?)
+        rustix::net::connect(&self.socket, &peer)?;
+        self.peer = Some(peer);
+        Ok(())
+    }
+
+    /// The only peer whose datagrams can be here, once [`Connected::note_empty`] has said so.
+    #[inline]
+    pub fn only_sender(&self) -> Option<SocketAddr> {
+        self.only_sender
+    }
+
+    /// It was empty at `now`: what was there before it was connected has been read. Not so in the first moment, when what the
+    /// kernel had begun to bring may still come.
+    #[inline]
+    pub fn note_empty(&mut self, now: Instant) {
+        if self.only_sender.is_some() || self.peer.is_none() {
+            return;
+        }
+        if now >= *self.alone_at.get_or_insert(now.plus_ns(LATE_NS)) {
+            self.only_sender = self.peer;
+        }
     }
 
     /// Gives it the port of the first socket.
@@ -90,6 +120,7 @@ impl Connected {
     /// # Errors
     /// As for [`Connected::connect`].
     pub fn disconnect(&mut self) -> io::Result<()> {
+        (self.peer, self.only_sender, self.alone_at) = (None, None, None);
         Ok(rustix::net::connect(&self.socket, &self.own)?)
     }
 
@@ -144,7 +175,7 @@ mod tests {
     fn senders(socket: &UdpSocket) -> Vec<SocketAddr> {
         let mut looker = Looker::new(place(socket).is_ipv4());
         let mut buffer = vec![0; 1 << 16];
-        std::iter::from_fn(|| looker.look(socket, &mut buffer)).map(|found| found.from).collect()
+        std::iter::from_fn(|| looker.look(socket, None, &mut buffer).ok()).map(|found| found.from).collect()
     }
 
     #[test]
@@ -168,6 +199,29 @@ mod tests {
             }
             assert_eq!(of_second.last(), Some(&place(&peers[0])), "late ones of others go to the first");
             assert!(of_second.iter().filter(|&&from| from != place(&peers[0])).count() < 64);
+        }
+    }
+
+    #[test]
+    fn the_only_sender_is_known_when_what_came_before_has_been_read() {
+        for net in LOOPBACKS {
+            let (first, mut second) = pair(net);
+            let [a, b] = [bound(net), bound(net)];
+            let later = |ns: u64| Instant(7 + ns);
+            second.note_empty(later(0));
+            assert_eq!(second.only_sender(), None, "it is not connected");
+            for peer in [&a, &b] {
+                second.connect(&first, place(peer)).expect("a route");
+                assert_eq!(second.only_sender(), None, "something of others may be there");
+                second.note_empty(later(0));
+                second.note_empty(later(LATE_NS - 1));
+                assert_eq!(second.only_sender(), None, "or may still come");
+                second.note_empty(later(LATE_NS));
+                assert_eq!(second.only_sender(), Some(place(peer)), "{net}");
+            }
+            second.disconnect().expect("a route");
+            second.note_empty(later(9 * LATE_NS));
+            assert_eq!(second.only_sender(), None, "{net}");
         }
     }
 
@@ -231,7 +285,7 @@ mod tests {
             second.send(&bytes, 1000).expect("sent");
             let mut looker = Looker::new(place(&peer).is_ipv4());
             let (mut buffer, mut arrived, mut datagrams) = (vec![0; 1 << 16], Vec::new(), 0);
-            while let Some(found) = looker.look(&peer, &mut buffer) {
+            while let Ok(found) = looker.look(&peer, None, &mut buffer) {
                 assert!(!found.marked && found.from == place(&first));
                 datagrams += found.bytes.div_ceil(found.segment_bytes);
                 arrived.extend_from_slice(&buffer[..found.bytes]);

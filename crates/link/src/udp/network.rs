@@ -1,7 +1,7 @@
 //! The socket of an endpoint ([`UdpNetwork`]). A network that takes nothing now is busy. Every other failure is the loss of
 //! a datagram: whoever sent it sends it again.
 
-use super::calls::{self, Found, Looker};
+use super::calls::{self, Found, Looker, Nothing};
 use super::connected::Connected;
 use super::filter;
 use super::interfaces::{Interface, all, choose};
@@ -372,12 +372,17 @@ impl DatagramNetwork for UdpNetwork {
         let looks_at_all = next.is_some() || !self.second.as_ref().is_some_and(Connected::has_port);
         for (nth, buffer) in bytes.chunks_exact_mut(JOINED_BYTES).enumerate() {
             let found = loop {
-                let socket = match (which, &self.second) {
-                    (Which::Second, Some(second)) => second.socket(),
-                    _ => &self.socket,
-                };
                 self.traffic.looks += 1;
-                let found = self.looker.look(socket, buffer);
+                let found = match (which, &mut self.second) {
+                    (Which::Second, Some(second)) => {
+                        let found = self.looker.look(second.socket(), second.only_sender(), buffer);
+                        if matches!(found, Err(Nothing::Empty)) {
+                            second.note_empty(now);
+                        }
+                        found.ok()
+                    }
+                    _ => self.looker.look(&self.socket, None, buffer).ok(),
+                };
                 self.other_had |= self.turns.asked(which, found.is_some(), now);
                 let other = if found.is_none() { next.take() } else { None };
                 let Some(other) = other else { break found };

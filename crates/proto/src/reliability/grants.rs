@@ -118,15 +118,15 @@ impl Grants {
         self.capacity.saturating_sub(self.peers * u64::from(LEAST_GRANT)).max(self.capacity / 2)
     }
 
-    /// Whether [`Grants::tell`] has something to do, now or later. So a caller need not read its clock otherwise.
+    /// Whether [`Grants::tell`] has something to do.
     #[inline]
-    pub fn has_news(&self) -> bool {
-        self.has_news
+    pub fn is_due(&self, now: Instant) -> bool {
+        self.has_news && now >= self.round_at
     }
 
     /// Divides the capacity between those who send. `tell` tells a peer its new grant, and returns whether it could.
     pub fn tell(&mut self, now: Instant, mut tell: impl FnMut(u32, u16) -> bool) {
-        if !self.has_news || now < self.round_at {
+        if !self.is_due(now) {
             return;
         }
         self.round_at = now.plus_ns(ROUND_NS.max(ROUND_NS_PER_PEER * self.peers));

@@ -58,6 +58,15 @@ use receiver::{Age, Place, Receiver};
 use sender::Sender;
 use sequence::expand;
 
+/// The earlier of two times.
+#[inline]
+fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        _ => one.or(other),
+    }
+}
+
 /// See the head of this file.
 #[derive(Clone, Debug)]
 pub struct ReliablePath {
@@ -199,10 +208,16 @@ impl ReliablePath {
         }
     }
 
+    /// Whether [`ReliablePath::bundles_read`] would send an acknowledgement.
+    #[inline]
+    pub fn owes_acknowledgement(&self, is_crowded: bool) -> bool {
+        self.fault.is_none() && self.receiver.is_due(is_crowded)
+    }
+
     /// What was delivered has been read, and answers to it have been submitted. They have taken the acknowledgement along.
     /// Otherwise that of many leaves now, and that of a few waits for something to ride on.
     pub fn bundles_read<D: DatagramDriver>(&mut self, now: Instant, driver: &mut D) {
-        if self.fault.is_none() && self.receiver.is_due(driver.is_crowded()) {
+        if self.owes_acknowledgement(driver.is_crowded()) {
             self.transmit(now, None, false, driver);
         }
     }
@@ -538,15 +553,15 @@ impl ReliablePath {
     /// Sets the timer if it must expire earlier than it does. So a path that makes progress sets it once in a timeout.
     #[inline]
     fn update_timer<D: DatagramDriver>(&mut self, driver: &mut D) {
-        let due = [
-            self.receiver.due_at().filter(|_| !self.is_busy),
-            self.sender.loss_at(),
-            self.sender.timeout_at(&self.config, self.broken),
-            self.sender.probe_at(&self.config, self.broken),
-            self.paced_until,
-            self.question.map(|question| question.next_at),
-        ];
-        let Some(at) = due.into_iter().flatten().min() else { return };
+        let (config, broken) = (&self.config, self.broken);
+        let mut due = earlier(self.receiver.due_at().filter(|_| !self.is_busy), self.paced_until);
+        due = earlier(due, self.question.map(|question| question.next_at));
+        if self.sender.is_outstanding() {
+            let sent_again =
+                earlier(self.sender.timeout_at(config, broken), self.sender.probe_at(config, broken));
+            due = earlier(due, earlier(self.sender.loss_at(), sent_again));
+        }
+        let Some(at) = due else { return };
         if self.timer.is_none_or(|timer| at < timer) && self.fault.is_none() {
             self.timer = Some(at);
             driver.set_timer(at);

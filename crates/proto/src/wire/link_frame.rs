@@ -8,6 +8,7 @@
 //! B -> A   grant 64                                      you may have 64 datagrams under way
 //! A -> B   rest 1388                                     so many bytes of the packet that the last datagram has begun
 //! A -> B   fill 40                                       so many zeros behind it end the datagram
+//! A -> B   8 B, too few for a frame                      the same: the bytes of the word of the datagram, inverted
 //! A -> B   want key 9a, 128 KiB from 0 on, number 70     contents of announced memory, under this number
 //! B -> A   contents 1396 of number 70                    so many bytes of them follow
 //! A -> B   leave, closed                                nothing more comes from here

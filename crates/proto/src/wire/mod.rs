@@ -29,7 +29,7 @@ pub use link_frame::{
 };
 
 /// Version of the format. Attach refuses a mailbox of another version; `decode` rejects a packet of another version.
-pub const VERSION: u8 = 5;
+pub const VERSION: u8 = 6;
 
 /// Bytes of a header slot.
 pub const SLOT_BYTES: usize = 64;

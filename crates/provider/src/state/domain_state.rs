@@ -267,6 +267,15 @@ impl State {
         }
     }
 
+    /// After another poll without an event in the spin that [`State::spin_for_arrival`] has begun: whether it continues.
+    #[inline(always)]
+    pub fn continues_spin(&mut self, target: ProgressTarget) -> bool {
+        match *self.endpoints_of(target) {
+            [only] => self.endpoints[only].continues_spin(),
+            _ => false,
+        }
+    }
+
     /// After a poll without an event: yields the core or sleeps, as the engine decides. With several endpoints it
     /// never sleeps, because each of them may get the next packet.
     pub fn pause(&mut self, target: ProgressTarget) {

@@ -277,6 +277,12 @@ impl Endpoint {
         }
     }
 
+    /// After another poll without an event in a spin: see [`Engine::continues_spin`].
+    #[inline]
+    pub fn continues_spin(&mut self) -> bool {
+        self.engine.as_mut().is_some_and(Engine::continues_spin)
+    }
+
     /// After a poll without an event: see [`Engine::pause`].
     ///
     /// A process can have several engines (MPICH with several VCIs, Open MPI with its mtl and btl). Its caller
