@@ -9,7 +9,8 @@ of measure.c that moves messages is counted. The other rank runs without callgri
 waits. `reads` are calls of fi_cq_read. `empty` are those that found nothing and waited. Code of Rust's library counts
 for the layer whose function contains it. Needs valgrind and `make build env-mpich`.
 
-`gate:BYTES` and `self:BYTES` also count the instructions of a message in the files of offloaded operations.
+`gate:BYTES` and `self:BYTES` also count the instructions of a message in the files of offloaded operations. `gate:BYTES` counts
+locked instructions in the files of admission too: those with the prefix `lock`, and `xchg` with memory. It needs binutils.
 
 `self:BYTES` counts one receive, one send and one read of an endpoint that sends to itself (tools/self_messages.c). Every
 run gives the same number, up to 0.5 %, so it compares two versions. With a network beside (FI_WEIR_LINK=shm,udp) it
@@ -171,6 +172,39 @@ def self_messages(size, scratch):
     return (more - less) // 2000, calls, looks, sum(each(LOOK.search).values()), offloaded
 
 
+def locked_addresses(binary):
+    """The addresses of locked instructions in a binary that belong to the files of admission, also inlined ones."""
+    listing = subprocess.run(["objdump", "-d", "--no-show-raw-insn", binary], capture_output=True, text=True, check=True).stdout
+    found = re.findall(r"^ *([0-9a-f]+):\s+(?:lock\b|xchg\b[^\n]*\()", listing, re.MULTILINE)
+    command = ["addr2line", "-a", "-i", "-e", binary]
+    lines = subprocess.run(command, input="\n".join(found), capture_output=True, text=True, check=True).stdout
+    addresses, address = set(), 0
+    for line in lines.splitlines():
+        if re.match(r"0x[0-9a-f]+$", line):
+            address = int(line, 16)
+        elif GATE.search(line.split(":")[0]):
+            addresses.add(address)
+    return addresses
+
+
+def executed(path, binary, addresses):
+    """How often a profile with addresses executes instructions of `binary` at these."""
+    names, current, of_call, count = {}, "", False, 0
+    for line in open(path):
+        key, equals, value = line.rstrip("\n").partition("=")
+        if equals and key in ("ob", "cob"):
+            number, _, name = value.partition(" ")
+            name = names.setdefault(number, name)
+            current = name if key == "ob" else current
+        elif key == "calls":
+            of_call = True
+        elif found := re.match(r"0x([0-9a-f]+) \d+ (\d+)$", line):
+            if not of_call and current == str(binary) and int(found[1], 16) in addresses:
+                count += int(found[2])
+            of_call = False
+    return count
+
+
 def gate_messages(size, scratch):
     """Prints the instructions of a message for each mechanism: half the difference of two runs by round trips."""
     build = ["cargo", "build", "--release", "--locked", "--quiet", "-p", "weir-engine", "--example", "gate_cost"]
@@ -184,12 +218,15 @@ def gate_messages(size, scratch):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("FI_WEIR_ADMIT")}
         environment.update(MECHANISMS[mechanism])
         subprocess.run(command, env=environment, check=True, stderr=subprocess.DEVNULL)
-        return Profile(out)
+        addressed = ["--dump-instr=yes", "--compress-pos=no", f"--callgrind-out-file={out}.addresses"]
+        with_addresses = [*command[:2], *addressed, *command[3:]]
+        subprocess.run(with_addresses, env=environment, check=True, stderr=subprocess.DEVNULL)
+        return Profile(out), executed(f"{out}.addresses", program, locked)
 
-    print(f"{'':20}{'total':>9}{'gate':>9}{'percent':>9}{'offloaded':>11}")
-    off = None
+    print(f"{'':20}{'total':>9}{'gate':>9}{'percent':>9}{'offloaded':>11}{'locked':>9}")
+    off, locked = None, locked_addresses(program)
     for mechanism in MECHANISMS:
-        less, more = collected(mechanism, 500), collected(mechanism, 2500)
+        (less, locked_of_less), (more, locked_of_more) = collected(mechanism, 500), collected(mechanism, 2500)
 
         def each(select, kind):
             """Instructions of a message in the files or functions with such names."""
@@ -200,7 +237,8 @@ def gate_messages(size, scratch):
         off = off or (total, clock)
         gate = each(GATE, "files") + clock - off[1]
         offloaded = each(OFFLOADED, "files")
-        print(f"{mechanism:20}{total:9.0f}{gate:9.0f}{100 * gate / off[0]:9.2f}{offloaded:11.1f}", flush=True)
+        of_locked = (locked_of_more - locked_of_less) / 4000
+        print(f"{mechanism:20}{total:9.0f}{gate:9.0f}{100 * gate / off[0]:9.2f}{offloaded:11.1f}{of_locked:9.2f}", flush=True)
 
 
 def main():

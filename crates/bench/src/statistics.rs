@@ -4,7 +4,7 @@
 //! Student's over pairs, so what slows down both runs of a pair alike does not widen it.
 
 use serde::Serialize;
-use statrs::distribution::{ContinuousCDF, StudentsT};
+use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, StudentsT};
 use statrs::statistics::{Data, Max, Min, OrderStatistics, Statistics};
 
 /// Smallest, median and largest sample.
@@ -28,6 +28,46 @@ impl Spread {
     /// Whether the two spreads have a value in common, so that their medians do not differ significantly.
     pub fn overlaps(&self, other: &Spread) -> bool {
         self.min <= other.max && other.min <= self.max
+    }
+}
+
+/// A median with the interval in which the true one lies with a probability of 95 %, whatever the distribution is: two
+/// samples of the sorted ones. So a few samples that other load has made slow do not matter.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct MedianInterval {
+    /// The median.
+    pub median: f64,
+    /// The interval begins here. `None`: there are too few samples, as for `high`.
+    pub low: Option<f64>,
+    /// It ends here.
+    pub high: Option<f64>,
+}
+
+impl MedianInterval {
+    /// The interval of at least one sample; `None` without samples. Source: the number of samples below the true median is
+    /// binomial with probability one half.
+    pub fn of(samples: &[f64]) -> Option<MedianInterval> {
+        let median = Spread::of(samples)?.median;
+        let mut sorted = samples.to_vec();
+        sorted.sort_unstable_by(f64::total_cmp);
+        let below = Binomial::new(0.5, sorted.len() as u64).ok()?;
+        // The interval is from sample `skipped` from the low end to the same from the high end.
+        let skipped = (0..sorted.len() as u64 / 2).take_while(|&count| below.cdf(count) <= 0.025).count();
+        let (low, high) = match skipped.checked_sub(1) {
+            None => (None, None),
+            Some(skipped) => (Some(sorted[skipped]), Some(sorted[sorted.len() - 1 - skipped])),
+        };
+        Some(MedianInterval { median, low, high })
+    }
+
+    /// Whether the true median is at most `limit`, in the words of tables.
+    pub fn verdict(&self, limit: f64) -> &'static str {
+        match (self.low, self.high) {
+            (Some(_), Some(high)) if high <= limit => "reached",
+            (Some(low), Some(_)) if low > limit => "MISSED",
+            (Some(_), Some(_)) => "within noise",
+            _ => "too few rounds",
+        }
     }
 }
 
@@ -178,6 +218,21 @@ mod tests {
         assert_eq!(Spread::of(&[3.0, 1.0, 2.0]), Some(Spread { min: 1.0, median: 2.0, max: 3.0 }));
         assert_eq!(Spread::of(&[4.0, 1.0]).map(|spread| spread.median), Some(2.5));
         assert_eq!(Spread::of(&[]), None);
+    }
+
+    #[test]
+    fn the_interval_of_a_median_ends_at_samples_and_tells_limits_apart() {
+        // With 10 samples the second and the ninth: a probability of 11/1024 beyond each, of 56/1024 beyond the third.
+        let ten: Vec<f64> = (1..=10).map(f64::from).collect();
+        let of_ten = MedianInterval::of(&ten).unwrap();
+        assert_eq!(of_ten, MedianInterval { median: 5.5, low: Some(2.0), high: Some(9.0) });
+        assert_eq!([1.9, 2.0, 9.0].map(|limit| of_ten.verdict(limit)), ["MISSED", "within noise", "reached"]);
+        // 1/64 beyond the least of six, 1/32 of five.
+        let six = MedianInterval::of(&ten[..6]).unwrap();
+        assert_eq!((six.low, six.high), (Some(1.0), Some(6.0)));
+        let five = MedianInterval::of(&ten[..5]).unwrap();
+        assert_eq!((five.low, five.verdict(9.0)), (None, "too few rounds"));
+        assert_eq!(MedianInterval::of(&[]), None);
     }
 
     #[test]

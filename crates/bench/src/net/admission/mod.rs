@@ -13,7 +13,7 @@ use crate::congestion::{Case, Network, NetworkOptions, Sample, Traffic};
 use crate::jobs;
 use crate::machine::Machine;
 use crate::options::{MpichOption, OutputOptions};
-use crate::statistics::{Spread, ratios};
+use crate::statistics::{MedianInterval, Spread, ratios};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +26,8 @@ use weir_output::write::write_text;
 const ADMIT: &str = "FI_WEIR_ADMIT";
 /// Message of the latency case. Unit: bytes.
 const LATENCY_BYTES: u32 = 8;
+/// The latency of a mechanism that holds nothing back over that of `off`: at most this.
+const LATENCY_LIMIT: f64 = 1.01;
 /// The kinds of traffic without `--traffic`.
 const TRAFFIC: [Traffic; 4] = [Traffic::Latency, Traffic::Alltoall, Traffic::Random, Traffic::Incast];
 
@@ -127,11 +129,20 @@ struct Row {
     per_s: Spread,
     /// Ratio of the rates to `off` in the same round; for latency, of the times.
     to_off: Option<Spread>,
+    /// For latency: the interval of the median of these ratios.
+    #[serde(skip)]
+    interval: Option<MedianInterval>,
     p50_us: f64,
     p99_us: Option<f64>,
+    /// That of the rounds.
+    #[serde(skip)]
+    p99_range: Option<Spread>,
     fairness: Option<f64>,
     /// Bundles that were sent again, of all datagrams.
     sent_again: f64,
+    /// That of the rounds.
+    #[serde(skip)]
+    sent_again_range: Spread,
 }
 
 /// The part of the `--json` record below its head.
@@ -275,22 +286,29 @@ fn row(case: Case, mechanism: Mechanism, all: &BTreeMap<Mechanism, Vec<Sample>>)
     let samples = all.get(&mechanism)?;
     let median = |values: Vec<f64>| Spread::of(&values).map(|spread| spread.median);
     let values = |of: fn(&Sample) -> f64| samples.iter().map(of).collect::<Vec<f64>>();
-    let some = |of: fn(&Sample) -> Option<f64>| median(samples.iter().filter_map(of).collect());
+    let some = |of: fn(&Sample) -> Option<f64>| samples.iter().filter_map(of).collect::<Vec<f64>>();
     let rates = values(|sample| sample.per_s);
     let off: Vec<f64> = all.get(&Mechanism::Off)?.iter().map(|sample| sample.per_s).collect();
     let to_off = ratios(&rates, &off).filter(|_| mechanism != Mechanism::Off);
     // The rate of a round trip is the inverse of its time.
-    let as_shown = |ratio: f64| if case.traffic == Traffic::Latency { 1.0 / ratio } else { ratio };
+    let is_latency = case.traffic == Traffic::Latency;
+    let as_shown = |ratio: f64| if is_latency { 1.0 / ratio } else { ratio };
+    let to_off: Option<Vec<f64>> = to_off.map(|ratios| ratios.into_iter().map(as_shown).collect());
+    let p99_range = Spread::of(&some(|sample| sample.p99_us));
+    let sent_again_range = Spread::of(&values(Sample::sent_again_share))?;
     Some(Row {
         case,
         mechanism,
         samples: samples.clone(),
         per_s: Spread::of(&rates)?,
-        to_off: to_off.and_then(|ratios| Spread::of(&ratios.into_iter().map(as_shown).collect::<Vec<_>>())),
+        interval: to_off.as_ref().filter(|_| is_latency).and_then(|ratios| MedianInterval::of(ratios)),
+        to_off: to_off.and_then(|ratios| Spread::of(&ratios)),
         p50_us: median(values(|sample| sample.p50_us))?,
-        p99_us: some(|sample| sample.p99_us),
-        fairness: some(|sample| sample.fairness),
-        sent_again: median(values(Sample::sent_again_share))?,
+        p99_us: p99_range.map(|range| range.median),
+        p99_range,
+        fairness: median(some(|sample| sample.fairness)),
+        sent_again: sent_again_range.median,
+        sent_again_range,
     })
 }
 

@@ -1,8 +1,9 @@
 //! The table of `weir bench net --admission`, and the notes below it.
 
-use super::{RecordContent, Row};
+use super::{LATENCY_LIMIT, RecordContent, Row};
 use crate::comparison;
 use crate::congestion::{Case, NetworkOptions, Traffic};
+use crate::statistics::Spread;
 use comfy_table::Cell;
 use weir_output::quantity::{exact_bytes, rate, three_digits, time_ns};
 use weir_output::table::{self, right};
@@ -44,10 +45,31 @@ pub fn cells(row: &Row) -> [String; 8] {
         range,
         ratio,
         time(row.p50_us),
-        row.p99_us.map_or_else(String::new, time),
+        row.p99_range.map_or_else(String::new, |p99| of_rounds(p99, time)),
         row.fairness.map_or_else(String::new, |index| format!("{index:.3}")),
-        format!("{} %", three_digits(row.sent_again * 100.0)),
+        of_rounds(row.sent_again_range, |share| format!("{} %", three_digits(share * 100.0))),
     ]
+}
+
+/// A median, and the least and the greatest value if they differ.
+fn of_rounds(values: Spread, shown: impl Fn(f64) -> String) -> String {
+    let [low, middle, high] = [values.min, values.median, values.max].map(shown);
+    if low == high { middle } else { format!("{middle} ({low} .. {high})") }
+}
+
+/// What each mechanism adds to the latency, with the verdict on the target.
+fn of_latency(row: &Row) -> Option<String> {
+    let interval = row.interval?;
+    let four = |ratio: Option<f64>| ratio.map_or_else(|| String::from("?"), |ratio| format!("{ratio:.4}"));
+    Some(format!(
+        "{} with {}: {} x off ({} .. {}), at most {LATENCY_LIMIT}: {}",
+        case_name(row.case),
+        row.mechanism.word(),
+        four(Some(interval.median)),
+        four(interval.low),
+        four(interval.high),
+        interval.verdict(LATENCY_LIMIT)
+    ))
 }
 
 /// The table.
@@ -78,6 +100,14 @@ pub fn notes(content: &RecordContent<'_>) -> Vec<String> {
          one operation; Jain: 1 if all ranks that send had the same share; sent again: {}.",
         content.network.sent_again_in_words()
     ));
+    let of_latency: Vec<String> = content.rows.iter().filter_map(of_latency).collect();
+    if !of_latency.is_empty() {
+        notes.push(String::from(
+            "Latency: the median of the ratios of the rounds, with its 95 % interval; reached: all of that is within the target, \
+             if nothing was held back.",
+        ));
+        notes.extend(of_latency);
+    }
     notes.extend(comparison::busy_warning(content.machine));
     notes.extend(content.failures.iter().map(|failed| {
         format!(
@@ -108,5 +138,27 @@ mod tests {
             text.contains("half round trip 8 B") && text.contains("10.0 us") && text.contains("2.00 x"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn percentiles_and_what_is_sent_again_have_their_range() {
+        let mut rows = rows(RANDOM, &[1000.0], &[1500.0]);
+        rows[1].p99_range = Some(Spread { min: 80.0, median: 90.0, max: 120.0 });
+        rows[1].sent_again_range = Spread { min: 0.01, median: 0.02, max: 0.025 };
+        let text = render(&rows);
+        assert!(text.contains("90.0 us (80.0 us .. 120 us)"), "{text}");
+        assert!(text.contains("2.00 % (1.00 % .. 2.50 %)"), "{text}");
+    }
+
+    #[test]
+    fn latency_has_a_verdict_from_the_interval_of_its_median() {
+        let latency = Case { traffic: Traffic::Latency, bytes: 8, ..RANDOM };
+        let rates: Vec<f64> = (0..10).map(|round| 1000.0 - f64::from(round)).collect();
+        let line = |off: &[f64]| rows(latency, off, &rates).iter().find_map(of_latency).expect("a ratio");
+        let same = "half round trip 8 B with token: 1.0000 x off (1.0000 .. 1.0000), at most 1.01: reached";
+        assert_eq!(line(&rates), same);
+        let faster: Vec<f64> = rates.iter().map(|rate| rate * 1.02).collect();
+        assert!(line(&faster).ends_with("1.0200 x off (1.0200 .. 1.0200), at most 1.01: MISSED"));
+        assert_eq!(rows(RANDOM, &rates, &rates).iter().find_map(of_latency), None);
     }
 }
