@@ -124,7 +124,7 @@ INLINE struct outcome reduce(struct xdp_md *context, const struct domain *domain
     key.parity = round & 1;
     entry = vector_of(&key);
     /* Before the bit is set: whoever comes last needs both. */
-    if (!entry || remember_member(frame, member))
+    if (!entry || remember_member(frame, member, 0))
         return answered(WEIR_COUNT_REFUSED, WEIR_TABLE_FULL, WEIR_MAX_VECTORS);
     all = size == 32 ? ~0U : (1U << (size & 31)) - 1;
     bit = 1U << (member & 31);

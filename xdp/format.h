@@ -3,7 +3,7 @@
 #pragma once
 
 #define WEIR_MAGIC 0x4b726577 /* "werK" */
-#define WEIR_VERSION 1
+#define WEIR_VERSION 2
 #define WEIR_PORT 30565
 
 /* Byte 5: what a packet is, and how it travels. */
@@ -15,6 +15,7 @@
 #define WEIR_KIND_COPIES 6
 #define WEIR_KIND_COPY 7
 #define WEIR_KIND_ACKNOWLEDGE 8
+#define WEIR_KIND_MULTI_SEND 6 /* bits of WEIR_KIND_COPIES and WEIR_KIND_COPY, and of no other kind */
 #define WEIR_KIND_MASK 0x3f
 #define WEIR_RELAYED 0x40 /* a host has sent it back to the host that it came from */
 #define WEIR_RELAY 0x80   /* the host that gets it sends it back */
@@ -106,7 +107,7 @@ struct weir_packet {
     unsigned long long asker;
     unsigned long long number;
     unsigned long long place;
-    unsigned long long operand;
     unsigned long long compare;
+    unsigned long long operand;
     unsigned long long tag;
 };

@@ -27,6 +27,29 @@ struct {
     MAP_UINT(max_entries, WEIR_MAX_DOMAINS);
 } domains SECTION(".maps");
 
+/* A domain at the place that the lowest bits of its name say, so that most packets find theirs without a hash. */
+struct near_domain {
+    __u64 name;
+    struct domain domain;
+};
+
+struct {
+    MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
+    MAP_TYPE(key, __u32);
+    MAP_TYPE(value, struct near_domain);
+    MAP_UINT(max_entries, WEIR_MAX_DOMAINS);
+} near_domains SECTION(".maps");
+
+INLINE struct domain *domain_of(__u64 name)
+{
+    __u32 place = name & (WEIR_MAX_DOMAINS - 1);
+    struct near_domain *near = bpf_map_lookup_elem(&near_domains, &place);
+
+    if (near && near->name == name)
+        return &near->domain;
+    return bpf_map_lookup_elem(&domains, &name);
+}
+
 struct frame {
     struct ethhdr *ethernet;
     struct iphdr *ip;
@@ -48,7 +71,7 @@ INLINE int parse(struct xdp_md *context, struct frame *frame)
     frame->ip = (void *)(frame->ethernet + 1);
     frame->udp = (void *)(frame->ip + 1);
     frame->packet = (void *)(frame->udp + 1);
-    if ((void *)frame->packet > end || frame->ethernet->h_proto != __builtin_bswap16(ETH_P_IP))
+    if (UNLIKELY((void *)frame->packet > end) || frame->ethernet->h_proto != __builtin_bswap16(ETH_P_IP))
         return XDP_PASS;
     if (frame->ip->ihl != 5 || frame->ip->version != 4 || frame->ip->protocol != IPPROTO_UDP)
         return XDP_PASS;
@@ -70,28 +93,23 @@ INLINE int parse(struct xdp_md *context, struct frame *frame)
     return XDP_TX;
 }
 
-/* The tag of a packet on its way between two addresses. */
-INLINE __u64 tag_of(struct xdp_md *context, const struct domain *domain, const struct frame *frame)
+/* Both addresses, as the tag covers them. */
+INLINE __u64 way_between(__u32 from, __u32 to)
 {
-    const __u64 *word = (const __u64 *)frame->packet;
-    struct siphash hash;
-
-    siphash_begin(&hash, domain->k0, domain->k1);
-    siphash_word(&hash, (__u64)frame->ip->saddr << 32 | frame->ip->daddr);
-    siphash_word(&hash, word[0]);
-    siphash_word(&hash, word[1]);
-    siphash_word(&hash, word[2]);
-    siphash_word(&hash, word[3]);
-    siphash_word(&hash, word[4]);
-    siphash_word(&hash, word[5]);
-    siphash_word(&hash, word[6]);
-    if (frame->words)
-        hash_vector(context, &hash, frame->words);
-    return siphash_end(&hash, 64 + frame->words * 8);
+    return (__u64)from << 32 | to;
 }
 
-/* New time to live, checksum of the IP header, no checksum of UDP, and the tag. */
-INLINE void seal(struct xdp_md *context, const struct domain *domain, const struct frame *frame)
+/* The tag of a packet on its way between two addresses: the first word of its hash, which is ended. */
+INLINE __u64 tag_of(struct xdp_md *context, struct siphash *hash, const struct domain *domain, const struct frame *frame,
+                    __u64 way)
+{
+    siphash_begin(hash, domain->k0, domain->k1);
+    hash_common(context, hash, frame->words);
+    return hash_rest(hash, frame->packet->operand, way, frame->words);
+}
+
+/* New time to live, checksum of the IP header, no checksum of UDP. */
+INLINE void renew_headers(const struct frame *frame)
 {
     const __u16 *half = (const __u16 *)frame->ip;
     __u32 sum = 0;
@@ -104,7 +122,15 @@ INLINE void seal(struct xdp_md *context, const struct domain *domain, const stru
     sum = (sum & 0xffff) + (sum >> 16);
     frame->ip->check = ~sum;
     frame->udp->check = 0;
-    frame->packet->tag = tag_of(context, domain, frame);
+}
+
+/* New headers, and the tag. */
+INLINE void seal(struct xdp_md *context, const struct domain *domain, const struct frame *frame)
+{
+    struct siphash hash;
+
+    renew_headers(frame);
+    frame->packet->tag = tag_of(context, &hash, domain, frame, way_between(frame->ip->saddr, frame->ip->daddr));
 }
 
 INLINE void swap_hosts(const struct frame *frame)

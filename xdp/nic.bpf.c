@@ -20,32 +20,50 @@ SECTION("xdp.frags")
 int weir_nic(struct xdp_md *context)
 {
     struct frame frame;
-    int found = parse(context, &frame);
+    int found = parse(context, &frame), is_back, taken;
     struct outcome outcome;
     struct domain *domain;
-    __u64 name;
+    struct siphash hash;
+    __u64 tag;
+    __u8 kind;
 
-    if (found != XDP_TX)
+    if (UNLIKELY(found != XDP_TX))
         return found;
-    name = frame.packet->domain;
-    domain = bpf_map_lookup_elem(&domains, &name);
+    kind = frame.packet->kind;
+    if (kind == WEIR_KIND_ACKNOWLEDGE && !frame.is_reply)
+        return take_acknowledgement(&frame);
+    domain = domain_of(frame.packet->domain);
     if (frame.is_reply)
         return domain ? deliver(context, domain, &frame) : XDP_PASS;
-    if (!domain)
+    if (UNLIKELY(!domain))
         return drop(WEIR_COUNT_STRANGERS);
-    if (frame.packet->tag != tag_of(context, domain, &frame))
+    /* A message that comes back is authenticated as its sender has sent it. */
+    is_back = kind == (WEIR_KIND_COPIES | WEIR_RELAYED);
+    if (is_back)
+        frame.packet->kind = WEIR_KIND_COPIES | WEIR_RELAY;
+    tag = tag_of(context, &hash, domain, &frame,
+                 is_back ? way_between(frame.ip->daddr, frame.ip->saddr) : way_between(frame.ip->saddr, frame.ip->daddr));
+    taken = is_back && frame.packet->tag == hash_second(&hash);
+    if (UNLIKELY(frame.packet->tag != tag && !taken))
         return drop(WEIR_COUNT_FORGED);
-    if (frame.packet->kind & WEIR_RELAY) {
+    if (is_back)
+        return send_copies(context, domain, &frame, taken);
+    if (kind == (WEIR_KIND_COPIES | WEIR_RELAY) || kind == WEIR_KIND_COPY) {
+        outcome = take_copy(context, domain, &frame);
+        if (kind != WEIR_KIND_COPY)
+            send_back(&frame, &hash, outcome.action == XDP_TX);
+        else if (outcome.action == XDP_TX)
+            acknowledge(&frame, &hash);
+        else
+            return outcome.action;
+        return XDP_TX;
+    }
+    if (kind & WEIR_RELAY) {
         relay(&frame);
     } else {
-        __u8 kind = frame.packet->kind & WEIR_KIND_MASK;
-
+        kind &= WEIR_KIND_MASK;
         if (kind == WEIR_KIND_REDUCE)
             outcome = reduce(context, domain, &frame);
-        else if (kind == WEIR_KIND_COPIES)
-            return send_copies(&frame);
-        else if (kind == WEIR_KIND_COPY)
-            outcome = take_copy(context, domain, &frame);
         else if (frame.words)
             return drop(WEIR_COUNT_MALFORMED);
         else if (kind == WEIR_KIND_WORD && frame.packet->number)
@@ -53,17 +71,12 @@ int weir_nic(struct xdp_md *context)
         else if (kind == WEIR_KIND_ARRIVE)
             outcome = arrive(domain, &frame);
         else if (kind == WEIR_KIND_SUBSCRIBE)
-            outcome = subscribe(&frame);
-        else if (kind == WEIR_KIND_ACKNOWLEDGE)
-            return take_acknowledgement(domain, &frame);
+            outcome = subscribe(domain, &frame);
         else
             return drop(WEIR_COUNT_MALFORMED);
         if (outcome.action != XDP_TX)
             return outcome.action;
-        if (kind == WEIR_KIND_COPY)
-            acknowledge(&frame);
-        else
-            answer(&frame, outcome.status, outcome.result);
+        answer(&frame, outcome.status, outcome.result);
     }
     seal(context, domain, &frame);
     return XDP_TX;
@@ -79,7 +92,7 @@ int weir_release(struct xdp_md *context)
     struct copies *copies;
     struct member *member;
     __u32 zero = 0;
-    __u64 name;
+    int is_copy;
 
     copies = bpf_map_lookup_elem(&copying, &zero);
     if (parse(context, &frame) != XDP_TX || !copies)
@@ -88,33 +101,28 @@ int weir_release(struct xdp_md *context)
         copies->batch = frame.packet->number;
         copies->index = 0;
     }
-    key.member = copies->index++;
-    if (key.member >= (__u32)frame.packet->operand)
+    is_copy = frame.packet->kind == WEIR_KIND_COPY;
+    key.member = is_copy ? next_receiver(copies, &frame) : copies->index++;
+    if (key.member >= (is_copy ? WEIR_MAX_MEMBERS : (__u32)frame.packet->operand))
         return XDP_DROP;
-    name = frame.packet->domain;
-    key.domain = name;
+    key.domain = frame.packet->domain;
     key.place = frame.packet->place;
-    domain = bpf_map_lookup_elem(&domains, &name);
     member = bpf_map_lookup_elem(&members, &key);
-    if (!domain || !member)
+    if (!member)
         return XDP_DROP;
     __builtin_memcpy(frame.ethernet->h_source, frame.ethernet->h_dest, ETH_ALEN);
     __builtin_memcpy(frame.ethernet->h_dest, member->ethernet, ETH_ALEN);
     frame.ip->saddr = frame.ip->daddr;
     frame.ip->daddr = member->address;
-    if ((frame.packet->kind & WEIR_KIND_MASK) == WEIR_KIND_COPIES) {
-        if (!(frame.packet->operand >> 32 >> (key.member & 31) & 1))
-            return XDP_DROP;
-        frame.packet->kind = WEIR_KIND_COPY;
-        frame.packet->operand = key.member;
-        frame.udp->source = frame.udp->dest;
-        seal(context, domain, &frame);
-        return XDP_PASS;
-    }
+    if (is_copy)
+        return finish_copy(&frame, copies, member, key.member);
+    domain = domain_of(frame.packet->domain);
+    if (!domain)
+        return XDP_DROP;
     frame.packet->asker = member->asker;
     frame.packet->number = member->number;
     frame.packet->status = WEIR_DONE;
-    if (member->relayed) {
+    if (member->path == WEIR_RELAYED) {
         frame.packet->kind = WEIR_KIND_REPLY | WEIR_RELAY;
         frame.udp->source = member->port;
     } else {

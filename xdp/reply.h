@@ -19,6 +19,7 @@ INLINE int deliver(struct xdp_md *context, const struct domain *domain, const st
     __u32 number = domain->slot;
     __u64 *name, *state, *result, *status;
     void *array = bpf_map_lookup_elem(&words, &number);
+    struct siphash hash;
 
     if (!array || packet->kind != WEIR_KIND_REPLY || frame->words)
         return XDP_PASS;
@@ -31,7 +32,7 @@ INLINE int deliver(struct xdp_md *context, const struct domain *domain, const st
     /* First what costs nothing: most replies to others end here. */
     if (*(volatile __u64 *)name != asker || *(volatile __u64 *)state != waiting)
         return XDP_PASS;
-    if (packet->tag != tag_of(context, domain, frame))
+    if (packet->tag != tag_of(context, &hash, domain, frame, way_between(frame->ip->saddr, frame->ip->daddr)))
         return XDP_PASS;
     /* Whoever has claimed the slot writes it alone; the process leaves it only before that. */
     if (__sync_val_compare_and_swap(state, waiting, waiting ^ WEIR_SLOT_WAITING ^ WEIR_SLOT_CLAIMED) != waiting)

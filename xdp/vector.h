@@ -1,5 +1,5 @@
-/* Vectors behind a packet: hashed, taken from frames, put into frames, and combined. Each function here is verified by itself,
- * so a loop over words is followed once and not once for each place that calls it. */
+/* Packets, hashed, and vectors behind them: taken from frames, put into frames, and combined. Each function here is verified by
+ * itself, so a loop over words is followed once and not once for each place that calls it. */
 #pragma once
 #include "bpf.h"
 #include "floats.h"
@@ -13,8 +13,9 @@ struct vector {
     __u64 words[WEIR_MAX_VECTOR_WORDS];
 };
 
-/* Headers before a vector, up to and with our packet. */
-#define VECTOR_OFFSET (ETH_HLEN + sizeof(struct iphdr) + sizeof(struct udphdr) + sizeof(struct weir_packet))
+/* Headers before our packet, and before the vector behind it. */
+#define PACKET_OFFSET (ETH_HLEN + sizeof(struct iphdr) + sizeof(struct udphdr))
+#define VECTOR_OFFSET (PACKET_OFFSET + sizeof(struct weir_packet))
 
 /* The word of a vector in a frame. Null: the frame ends before it. */
 INLINE __u64 *word_in_frame(struct xdp_md *context, __u32 at)
@@ -25,18 +26,53 @@ INLINE __u64 *word_in_frame(struct xdp_md *context, __u32 at)
     return (void *)(word + 1) > end ? 0 : word;
 }
 
-/* Continues a hash with the words of a frame. */
-SEPARATE int hash_vector(struct xdp_md *context, struct siphash *hash, __u32 words)
+/* Continues a hash with what all copies of a packet have in common: its words before the operand, and the vector. The domain has
+ * the key, so its name needs none. Multi-sends have neither asker nor number. */
+SEPARATE int hash_common(struct xdp_md *context, struct siphash *hash, __u32 words)
 {
+    void *data = (void *)(long)context->data, *end = (void *)(long)context->data_end;
+    struct weir_packet *packet = data + PACKET_OFFSET;
+    __u64 *word = (__u64 *)packet;
+    __u32 before;
+    struct siphash s;
+
+    if (!hash || (void *)(packet + 1) > end)
+        return 0;
+    s = *hash;
+    siphash_word(&s, *word);
+    before = (packet->kind & WEIR_KIND_MULTI_SEND) == WEIR_KIND_MULTI_SEND ? 2 : 4;
+    word += 6 - before;
+    for (__u32 at = 0; at < 4 + WEIR_MAX_VECTOR_WORDS; at++) {
+        if (at >= before + words || (void *)(word + 1) > end)
+            break;
+        siphash_word(&s, *word);
+        word += at == before - 1 ? 3 : 1; /* behind the operand and the tag */
+    }
+    *hash = s;
+    return 0;
+}
+
+/* Ends it with what differs: the operand, and both addresses. Returns the first word of the result. */
+SEPARATE __u64 hash_rest(struct siphash *hash, __u64 operand, __u64 way, __u32 words)
+{
+    struct siphash s;
+    __u64 first;
+
     if (!hash)
         return 0;
-    for (__u32 at = 0; at < WEIR_MAX_VECTOR_WORDS; at++) {
-        __u64 *word = at < words ? word_in_frame(context, at) : 0;
-        if (!word)
-            break;
-        siphash_word(hash, *word);
-    }
-    return 0;
+    s = *hash;
+#pragma clang loop unroll(disable)
+    for (int at = 0; at < 2; at++)
+        siphash_word(&s, at ? way : operand);
+    first = siphash_end(&s, 64 + words * 8);
+    *hash = s;
+    return first;
+}
+
+/* The second word of the result, after the first one. */
+SEPARATE __u64 hash_second(struct siphash *hash)
+{
+    return hash ? siphash_second(hash) : 0;
 }
 
 /* Copies the words of a frame. */

@@ -39,15 +39,20 @@ struct {
     MAP_UINT(max_entries, WEIR_MAX_ASKERS);
 } askers SECTION(".maps");
 
-INLINE __u64 *word_at(const struct domain *domain, __u64 place)
+INLINE __u64 *word_in(__u32 slot, __u64 place)
 {
-    __u32 index = place, slot = domain->slot;
+    __u32 index = place;
     void *array;
 
     if (place >= WEIR_WORDS)
         return 0;
     array = bpf_map_lookup_elem(&words, &slot);
     return array ? bpf_map_lookup_elem(array, &index) : 0;
+}
+
+INLINE __u64 *word_at(const struct domain *domain, __u64 place)
+{
+    return word_in(domain->slot, place);
 }
 
 INLINE struct asker *asker_of(const struct weir_packet *packet)

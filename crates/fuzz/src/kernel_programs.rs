@@ -22,7 +22,7 @@ pub fn packets(bytes: &[u8]) {
     }
     let Some((head, rest)) = bytes.split_first_chunk::<PACKET_BYTES>() else { return };
     let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| head[at * 8 + byte]));
-    let [asker, number, place, operand, compare] = std::array::from_fn(|at| word(at + 2));
+    let [asker, number, place, compare, operand] = std::array::from_fn(|at| word(at + 2));
     let [kind, operation, status] = [head[5], head[6], head[7]];
     let packet = Packet { kind, operation, status, asker, number, place, operand, compare };
     let vector: Vec<u64> = rest

@@ -24,7 +24,7 @@ impl Domain {
     pub fn of(secret: &Secret) -> Domain {
         let (low, high) = secret.split_at(8);
         let key = [low, high].map(|half| u64::from_le_bytes(std::array::from_fn(|at| half[at])));
-        let derived = |number| siphash::hash(key, &[u64::from_le_bytes(*b"weir nic"), number]);
+        let derived = |number| siphash::hash(key, &[u64::from_le_bytes(*b"weir nic"), number], 16)[0];
         Domain { name: derived(0), key: [derived(1), derived(2)] }
     }
 }

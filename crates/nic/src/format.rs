@@ -8,10 +8,13 @@
 //! | 8 to 15 | domain: the name of the job's share of an interface |
 //! | 16 to 23, 24 to 31 | asker, and number of its request: together they name the request |
 //! | 32 to 39 | place: the word |
-//! | 40 to 47 | operand; of a reply the result; of a meeting the member, and from bit 32 on the number of members |
-//! | | of a multi-send the number of receivers, and from bit 32 on a bit for each that is meant; of a copy the receiver |
-//! | 48 to 55 | what a word is compared with; of a meeting and its reply the round; of a multi-send the number of the message |
-//! | 56 to 63 | tag: SipHash-2-4 of both addresses, all bytes before, and the vector |
+//! | 40 to 47 | what a word is compared with; of a meeting and its reply the round; of a multi-send the number of the message |
+//! | 48 to 55 | operand; of a reply the result; of a meeting the member, and from bit 32 on the number of members |
+//! | | of a multi-send the number of copies, from bit 8 on the receiver that sends it back, from bit 32 on a bit for each |
+//! | | that gets a copy; of a copy the receiver |
+//! | 56 to 63 | tag: the first word of SipHash-2-4 of bytes 0 to 7, 16 to 47, the vector, bytes 48 to 55, and both addresses. |
+//! | | Multi-sends and copies use neither asker nor number, so bytes 16 to 31 are left out. The acknowledgement of a copy, |
+//! | | and a multi-send that a receiver has taken and sends back, have the second word of the hash |
 //! | from 64 on | the vector of an all-reduce: the member's own, of a reply the result; the message of a multi-send |
 //!
 //! `xdp/format.h` has the same numbers.
@@ -27,7 +30,7 @@ pub const MAX_BYTES: usize = PACKET_BYTES + 8 * MAX_VECTOR_WORDS;
 /// Begins each packet.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"werK");
 /// Version of this format.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// The UDP port of the kernel programs without `--port`.
 pub const DEFAULT_PORT: u16 = 30565;
 
@@ -64,6 +67,8 @@ pub mod kind {
     pub const COPIES: u8 = 6;
     /// A message of a multi-send, for one receiver.
     pub const COPY: u8 = 7;
+    /// Bits that both have, and no other kind has.
+    pub const MULTI_SEND: u8 = 6;
     /// A receiver has a message of a multi-send.
     pub const ACKNOWLEDGE: u8 = 8;
     /// A host has sent it back to the host that it came from.
@@ -239,13 +244,35 @@ impl Packet {
 
     /// The packet before a vector. The tag covers both.
     fn tagged(self, domain: &Domain, way: Way, vector: &[u64]) -> [u8; PACKET_BYTES] {
+        self.with_tag(domain, self.hash(domain, way, vector)[0])
+    }
+
+    /// The acknowledgement of this copy of a message, as the programs of its receiver send it. It has the second word of the
+    /// copy's hash, so only who knows the key and has the copy can make it.
+    pub fn acknowledgement(self, domain: &Domain, way: Way, message: &[u64]) -> [u8; PACKET_BYTES] {
+        let tag = self.hash(domain, way, message)[1];
+        Packet { kind: kind::ACKNOWLEDGE, ..self }.with_tag(domain, tag)
+    }
+
+    /// The words before the tag.
+    fn words(self, domain: &Domain) -> [u64; 7] {
         let [kind, operation, status] = [self.kind, self.operation, self.status].map(u64::from);
         let head = u64::from(MAGIC) | u64::from(VERSION) << 32 | kind << 40 | operation << 48 | status << 56;
-        let (name, place) = (domain.name, self.place);
-        let mut words = [way.word(), head, name, self.asker, self.number, place, self.operand, self.compare];
-        let tag = siphash::hash(domain.key, words.iter().chain(vector));
-        words.rotate_left(1);
-        words[7] = tag;
+        [head, domain.name, self.asker, self.number, self.place, self.compare, self.operand]
+    }
+
+    /// What the tags of the packet and of its acknowledgement are.
+    fn hash(self, domain: &Domain, way: Way, vector: &[u64]) -> [u64; 2] {
+        let words = self.words(domain);
+        let is_multi_send = self.kind & kind::MULTI_SEND == kind::MULTI_SEND;
+        let common = if is_multi_send { &words[4..6] } else { &words[2..6] };
+        let rest = [self.operand, way.word()];
+        let hashed = words[..1].iter().chain(common).chain(vector).chain(&rest);
+        siphash::hash(domain.key, hashed, PACKET_BYTES + 8 * vector.len())
+    }
+
+    fn with_tag(self, domain: &Domain, tag: u64) -> [u8; PACKET_BYTES] {
+        let words = self.words(domain).into_iter().chain([tag]);
         let mut bytes = [0; PACKET_BYTES];
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_le_bytes());
@@ -281,8 +308,8 @@ impl Packet {
             asker: word(2),
             number: word(3),
             place: word(4),
-            operand: word(5),
-            compare: word(6),
+            compare: word(5),
+            operand: word(6),
         };
         (packet.tagged(domain, way, &vector) == *head).then_some((packet, vector))
     }
@@ -349,6 +376,7 @@ mod tests {
             ("KIND_COPIES", kind::COPIES.into()),
             ("KIND_COPY", kind::COPY.into()),
             ("KIND_ACKNOWLEDGE", kind::ACKNOWLEDGE.into()),
+            ("KIND_MULTI_SEND", kind::MULTI_SEND.into()),
             ("RELAYED", kind::RELAYED.into()),
             ("RELAY", kind::RELAY.into()),
             ("READ", Operation::Read as u64),

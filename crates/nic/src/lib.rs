@@ -19,8 +19,9 @@
 //!
 //! It does not know MPI, groups or the engine. Who takes part, the secret and the addresses come from the caller.
 //!
-//! **Trust.** Each packet has a tag under the key of its domain (SipHash-2-4), which also names both hosts. Packets are not
-//! encrypted. Addresses of hosts must not be translated on the way.
+//! **Trust.** Each packet has a tag under the key of its domain (SipHash-2-4), which also names both hosts. The hash has two
+//! words. The second one is what acknowledges a message of a multi-send: only who has the key and the message knows it. Packets
+//! are not encrypted. Addresses of hosts must not be translated on the way.
 #![forbid(unsafe_code)]
 
 mod all_reduce;

@@ -70,7 +70,8 @@ impl Membership {
     /// The sender of a multi-send to members on these hosts, in their order, none of which is this one. `place`: a word that
     /// was 0, which nobody uses for anything else. At the receivers, [`crate::INBOX_WORDS`] words from there on are such words.
     ///
-    /// The programs of this host make the copies. Frames reach them only from outside, so a receiver's host sends ours back.
+    /// The programs of this host make the copies. Frames reach them only from outside, so a receiver's host sends ours
+    /// back. It has the message then.
     ///
     /// # Errors
     /// [`NicError::Argument`] for a number of receivers or a place that is not allowed, or a receiver on this host;

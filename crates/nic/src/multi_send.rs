@@ -4,11 +4,13 @@
 //! ```text
 //! MultiSend                                                        Inbox, one for each receiver
 //!                 programs of host 0  <-- subscribe: member 1 ------  new, waits for the answer
-//!   send -- frame to host 1, sent back -> programs of host 0
-//!                 copy for each receiver ------------------------->  programs of its host: written to a buffer
+//!   send -- frame ------------------------------------------------>  programs of host 1: written to a buffer
+//!   bit of member 0, programs of host 0  <---- the frame, back ----
+//!                 copy for each other receiver ------------------->  programs of its host: written to a buffer
 //!   bit of member 1  <---------------------- acknowledgement ------
 //! ```
-//! A frame of a process reaches the programs of its own host only from outside, so another host sends it back first.
+//! A frame of a process reaches the programs of its own host only from outside. So a receiver's host sends it back, and gets no
+//! copy.
 //!
 //! An inbox has two buffers. A message that finds both full is dropped, and comes again after a timeout.
 
@@ -129,8 +131,9 @@ impl MultiSend {
         u32::MAX >> (MAX_MEMBERS - self.receivers.len() as u32)
     }
 
-    /// Sends the message to these receivers.
+    /// Sends the message to these receivers, and to the one whose host sends it back in any case.
     fn transmit(&self, message: &[u64], receivers: u32) -> Result<(), NicError> {
+        let receivers = receivers & !(1 << self.relay);
         let packet = Packet {
             kind: kind::COPIES | kind::RELAY,
             operation: 0,
@@ -138,7 +141,9 @@ impl MultiSend {
             asker: 0,
             number: 0,
             place: self.place,
-            operand: u64::from(receivers) << 32 | self.receivers.len() as u64,
+            operand: u64::from(receivers) << 32
+                | (self.relay as u64) << 8
+                | u64::from(receivers.count_ones()),
             compare: self.number.into(),
         };
         let way = Way { from: self.home.address, to: *self.receivers[self.relay].ip() };
@@ -188,6 +193,10 @@ impl MultiSend {
     /// [`NicError::NotReceived`] names those that have not acknowledged it in our patience; it and all other errors end the
     /// message. [`NicError::System`].
     pub fn wait(&mut self) -> Result<(), NicError> {
+        if self.missing() == 0 {
+            self.under_way = None;
+            return Ok(());
+        }
         let begun = Instant::now();
         loop {
             for _ in 0..LOOKS {
@@ -264,16 +273,23 @@ impl Inbox {
 
     /// The next message, if it is here.
     pub fn try_receive(&mut self) -> Option<Vec<u64>> {
+        let mut message = Vec::new();
+        self.try_receive_into(&mut message).then_some(message)
+    }
+
+    /// As [`Inbox::try_receive`], without memory of its own: replaces what is in `message`, if the next one is here.
+    pub fn try_receive_into(&mut self, message: &mut Vec<u64>) -> bool {
         let words = &self.home.words;
         let buffer = self.place + 1 + (self.number as usize & 1) * BUFFER_WORDS;
         if words.load(buffer) != u64::from(self.number) << 2 | slot::WRITTEN {
-            return None;
+            return false;
         }
         let length = (words.load(buffer + 1) as usize).min(MAX_VECTOR_WORDS);
-        let message = (0..length).map(|at| words.load(buffer + 2 + at)).collect();
+        message.clear();
+        message.extend((0..length).map(|at| words.load(buffer + 2 + at)));
         words.swap(self.place, self.number.into());
         self.number = self.number.wrapping_add(1);
-        Some(message)
+        true
     }
 
     /// Waits for the next message.
@@ -281,11 +297,24 @@ impl Inbox {
     /// # Errors
     /// [`NicError::NoMessage`]: none has come in our patience.
     pub fn receive(&mut self) -> Result<Vec<u64>, NicError> {
+        let mut message = Vec::new();
+        self.receive_into(&mut message).map(|()| message)
+    }
+
+    /// As [`Inbox::receive`], into `message`.
+    ///
+    /// # Errors
+    /// The same. `message` is unchanged then.
+    pub fn receive_into(&mut self, message: &mut Vec<u64>) -> Result<(), NicError> {
+        // Often it is here already, and a look at the clock costs as much as one at memory.
+        if self.try_receive_into(message) {
+            return Ok(());
+        }
         let begun = Instant::now();
         loop {
             for _ in 0..LOOKS {
-                if let Some(message) = self.try_receive() {
-                    return Ok(message);
+                if self.try_receive_into(message) {
+                    return Ok(());
                 }
                 std::hint::spin_loop();
             }

@@ -26,7 +26,7 @@ const ARRAY: u32 = 2;
 /// Length of the array of a domain: its words, and its reply slots. Unit: 64-bit words.
 const ARRAY_WORDS: u32 = WORDS as u32 + slot::WORDS as u32 * REPLY_SLOTS;
 /// Numbers of copies for which there is a map.
-const COPIES: [u32; 5] = [2, 4, 8, 16, 32];
+const COPIES: [u32; 10] = [1, 2, 3, 4, 7, 8, 15, 16, 31, 32];
 
 /// Why programs cannot be attached. The text is one line.
 #[derive(Debug, thiserror::Error)]
@@ -213,6 +213,14 @@ impl Programs {
         self.map::<ArrayOfMaps<_, Array<MapData, u64>>>("words")?.set(slot.number, &array, 0)?;
         let value = [domain.key[0], domain.key[1], u64::from(slot.number)];
         self.map::<HashMap<_, u64, [u64; 3]>>("domains")?.insert(domain.name, value, 0)?;
+        let place = place_near(domain.name);
+        let mut near: Array<_, [u64; 4]> = self.map("near_domains")?;
+        // The place of another domain that has the same lowest bits stays with that one. Programs may read while we write, so the
+        // name comes last.
+        if near.get(&place, 0)?[0] == 0 {
+            near.set(place, [0, value[0], value[1], value[2]], 0)?;
+            near.set(place, [domain.name, value[0], value[1], value[2]], 0)?;
+        }
         self.slots[number] = true;
         Ok(Some(slot))
     }
@@ -222,6 +230,13 @@ impl Programs {
     /// # Errors
     /// The kernel refuses.
     pub fn dismiss(&mut self, slot: Slot) -> Result<(), MapError> {
+        let place = place_near(slot.domain);
+        let mut near: Array<_, [u64; 4]> = self.map("near_domains")?;
+        let [name, k0, k1, number] = near.get(&place, 0)?;
+        if name == slot.domain {
+            // Only the name: a program that has just found it may still read the key.
+            near.set(place, [0, k0, k1, number], 0)?;
+        }
         self.map::<HashMap<_, u64, [u64; 3]>>("domains")?.remove(&slot.domain)?;
         let blank = &self.blank;
         let words = self.loaded.map_mut("words").expect("the source in xdp/ has this map");
@@ -246,6 +261,11 @@ impl Programs {
         }
         Ok(counters)
     }
+}
+
+/// The place of a domain among those that are found without a hash.
+fn place_near(name: u64) -> u32 {
+    (name % u64::from(MAX_DOMAINS)) as u32
 }
 
 /// Removes the entries of a domain, whose name is the first word of the key.

@@ -90,9 +90,10 @@ fn by_kernel(network: &Network, members: &[Membership], receivers: u32) -> Resul
     let hosts: Vec<SocketAddrV4> = (1..=receivers).map(at).collect();
     let mut sender = network.at(0, || members[0].multi_send(&hosts, PLACE, patience)).map_err(failed)?;
     let send = move |message: &[u64; WORDS]| sender.send(message).map_err(failed);
+    let mut taken = Vec::new();
     let receive = move |message: &[u64; WORDS]| {
         inboxes.iter_mut().try_for_each(|inbox| {
-            let taken = inbox.receive().map_err(failed)?;
+            inbox.receive_into(&mut taken).map_err(failed)?;
             assert_eq!(taken, message, "the message that was sent");
             Ok(())
         })
