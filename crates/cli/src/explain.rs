@@ -307,7 +307,7 @@ fn lending_line(page: &EndpointReport, pages: &BTreeMap<u64, &EndpointReport>) -
 /// One line about an endpoint with links over networks.
 fn network_line(page: &EndpointReport) -> Option<String> {
     let network = page.network?;
-    let admission = match network.gate_most_held {
+    let admission = match network.gate_most_held.max(network.gate_waits) {
         0 => String::new(),
         _ => {
             let waits = stalls::plural(network.gate_waits, "wait");
@@ -560,8 +560,7 @@ mod tests {
         assert_eq!(json["endpoints"][0]["network"]["sent_again"], 9);
         assert!(json["endpoints"][1]["network"].is_null());
         assert!(text(&[explanation], 1.0).contains(line));
-        let (gate_waits, gate_most_held) = (7, 30);
-        let rate = NetworkReport { gate_waits, gate_most_held, ..network };
+        let rate = NetworkReport { gate_waits: 7, ..network };
         let of = |network| network_line(&EndpointReport { network: Some(network), ..page(0, &[]) });
         assert_eq!(of(rate), Some(format!("{line}; 7 waits for admission")));
         let step = NetworkReport { gate_tokens: 24, gate_step_bytes: 2048, gate_step_ranks: 4, ..rate };

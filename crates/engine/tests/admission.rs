@@ -7,7 +7,10 @@ mod exchange;
 #[path = "common/faults.rs"]
 mod faults;
 
-use admitted::{GOOD, LIMIT_NS, LOSSY, MICROSECOND, THRESHOLDS, TwoLinks, open, thresholds, with};
+use admitted::{
+    GOOD, LIMIT_NS, LOSSY, MICROSECOND, THRESHOLDS, TwoLinks, open, open_helped, open_with_limit, thresholds,
+    with,
+};
 use exchange::{AnyEngine, exchange};
 use faults::directory;
 use weir_engine::config::{Admission, Settings};
@@ -76,6 +79,14 @@ impl Nodes {
 
     fn open(&self, node: usize, admission: Admission, port: u16) -> TwoLinks {
         open(&with(&self.directories[node], admission), &self.switch, port)
+    }
+
+    /// A sender whose link has a helper, as in a program, and a receiver. Neither loses the other, however long the sender does
+    /// not poll.
+    fn open_for_silence(&self, of_sender: &Settings) -> (TwoLinks, TwoLinks) {
+        let limit_ns = 1_000_000 * LIMIT_NS;
+        let sender = open_helped(of_sender, &self.switch, 1, limit_ns);
+        (sender, open_with_limit(&with(&self.directories[1], Admission::Off), &self.switch, 2, limit_ns))
     }
 
     /// Sends messages of 2000 bytes. Returns what the network of the sender did.
@@ -175,6 +186,19 @@ fn a_rank_that_stops_with_tokens_does_not_stop_the_others_of_its_node() {
     nodes.switch.cut(1);
 }
 
+/// Polls until so many messages have come. The helper of their sender needs the processor too.
+fn receive_all(receiver: &mut TwoLinks, messages: u8) {
+    let (mut received, begun) = (0, std::time::Instant::now());
+    while received < messages {
+        assert!(begun.elapsed().as_secs() < 50, "{received} of {messages}: nothing happens any more");
+        receiver.progress();
+        while receiver.next_completion().is_some() {
+            received += 1;
+        }
+        std::thread::yield_now();
+    }
+}
+
 /// Sends three messages of which those with `injected` are complete at once. The program of the sender never polls again: with
 /// Open MPI it may wait in its launcher for what the receiver does then.
 fn leave_without_another_call(injected: [bool; 3]) {
@@ -184,7 +208,7 @@ fn leave_without_another_call(injected: [bool; 3]) {
         admission_delay_ns: 50 * MICROSECOND as u32,
         ..with(&nodes.directories[0], Admission::Rate)
     };
-    let (mut sender, mut receiver) = (open(&slow, &nodes.switch, 1), nodes.open(1, Admission::Rate, 2));
+    let (mut sender, mut receiver) = nodes.open_for_silence(&slow);
     nodes.send(&mut sender, &mut receiver, 1);
     let (to, from) = (sender.peer(&receiver.address()), receiver.peer(&sender.address()));
     let (payload, into) = (payload_of(1), OwnedMemory::new(2000));
@@ -195,14 +219,7 @@ fn leave_without_another_call(injected: [bool; 3]) {
         let pattern = Pattern { space, from: Some(from), tag: 0, ignore: 0 };
         receiver.receive(Post::default(), pattern, into.view(), None).expect("taken");
     }
-    let (mut received, until) = (0, nodes.switch.now().plus_ns(LIMIT_NS / 2));
-    while received < 3 {
-        assert!(nodes.switch.now() < until, "{received} of 3");
-        receiver.progress();
-        while receiver.next_completion().is_some() {
-            received += 1;
-        }
-    }
+    receive_all(&mut receiver, 3);
     assert!(
         sender.link().network_report().is_some_and(|report| report.gate_waits > 0),
         "nothing was held back"
@@ -218,4 +235,47 @@ fn injected_messages_that_admission_holds_back_leave_without_another_call() {
 #[test]
 fn an_injected_message_behind_incomplete_ones_leaves_without_another_call() {
     leave_without_another_call([false, false, true]);
+}
+
+/// The sender, whose helper is a thread, sends so many short messages that are complete at once, and never
+/// polls again. All arrive, in order. Returns what its network did.
+fn send_short(admission: Admission, messages: u8) -> weir_link::NetworkReport {
+    let nodes = Nodes::new();
+    let settings = Settings { admission_tokens: 1, ..with(&nodes.directories[0], admission) };
+    let (mut sender, mut receiver) = nodes.open_for_silence(&settings);
+    nodes.send(&mut sender, &mut receiver, 1);
+    let (to, from) = (sender.peer(&receiver.address()), receiver.peer(&sender.address()));
+    let before = sender.link().network_report().expect("a network");
+    let (from_memory, into) = (OwnedMemory::new(1), OwnedMemory::new(messages.into()));
+    for number in 0..messages {
+        let pattern = Pattern { space: Space::Tagged, from: Some(from), tag: 0, ignore: 0 };
+        let part = into.part(number.into(), 1);
+        receiver.receive(Post::default(), pattern, part, None).expect("taken");
+    }
+    for number in 0..messages {
+        from_memory.view().write(0, &[number]);
+        let (space, level, memory) = (Space::Tagged, SendLevel::Buffered, from_memory.view());
+        let arguments = SendArguments { to, space, tag: 0, data: None, level, memory, inject: true };
+        sender.send(Post::default(), arguments).expect("taken");
+    }
+    receive_all(&mut receiver, messages);
+    let mut numbers = vec![0; messages.into()];
+    into.view().read(0, &mut numbers);
+    assert!(numbers.into_iter().eq(0..messages), "order of the messages");
+    let mut report = sender.link().network_report().expect("a network");
+    report.bare_datagrams_sent -= before.bare_datagrams_sent;
+    report.sent_again -= before.sent_again;
+    report.datagrams_sent -= before.datagrams_sent + report.bare_datagrams_sent + report.sent_again;
+    report.gate_waits -= before.gate_waits;
+    report
+}
+
+#[test]
+fn short_messages_share_a_token_while_they_wait_and_leave_without_another_call() {
+    let report = send_short(Admission::Token, 40);
+    assert!(report.gate_waits > 0, "{report:?}");
+    assert!(report.datagrams_sent < 10, "they share datagrams: {report:?}");
+    assert!(report.gate_most_held <= 3, "{report:?}");
+    let report = send_short(Admission::Rate, 40);
+    assert!(report.gate_waits > 0 && report.datagrams_sent < 20, "{report:?}");
 }

@@ -65,7 +65,7 @@ pub struct NetworkReport {
     pub gate_waits: u64,
     /// Their time there. Unit: ns.
     pub gate_waited_ns: u64,
-    /// The most datagrams without acknowledgement of an endpoint with a gate. Of several endpoints: the sum.
+    /// The most datagrams of an endpoint that held tokens. Of several endpoints: the sum.
     pub gate_most_held: u64,
     /// Tokens of the node for the last packet that held some; 0: none did. Of several endpoints: those of one that has
     /// waited most.

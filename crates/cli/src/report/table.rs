@@ -175,13 +175,18 @@ pub fn tokens(report: &NetworkReport) -> Option<String> {
 
 /// A line about the gate of admission and one about its proxy, as far as there are any.
 pub fn admission_lines(report: &NetworkReport) -> Vec<String> {
-    let gate = (report.gate_most_held > 0).then(|| {
+    let gate = (report.gate_waits > 0 || report.gate_most_held > 0).then(|| {
+        let held = match report.gate_most_held {
+            0 => String::new(), // a delay counts nothing
+            most => {
+                format!("; the sum of the most datagrams that each rank had under way is {}", count(most))
+            }
+        };
         format!(
-            "admission: {}packets waited {} times, {} in all; the sum of the most datagrams that each rank had under way is {}.",
+            "admission: {}packets waited {} times, {} in all{held}.",
             tokens(report).map_or_else(String::new, |tokens| tokens + "; "),
             count(report.gate_waits),
             time_ns(report.gate_waited_ns as f64),
-            count(report.gate_most_held)
         )
     });
     let proxy = (report.proxy_queued > 0).then(|| {
@@ -313,6 +318,8 @@ mod tests {
         let line = "\nadmission: packets waited 1,200 times, 80.0 us in all; the sum of the most datagrams that each rank had \
                     under way is 64.";
         assert!(text.contains(line), "{text}");
+        let rate = NetworkReport { gate_most_held: 0, ..gate };
+        assert_eq!(admission_lines(&rate), ["admission: packets waited 1,200 times, 80.0 us in all."]);
         let step = NetworkReport { gate_tokens: 24, gate_step_bytes: 65536, gate_step_ranks: 4, ..gate };
         let end = EndpointReport { network: Some(step), ..endpoint(0, true, 1, 1) };
         let text = render(&Job::new(&Reports { endpoints: vec![end], skipped: vec![] }));

@@ -4,9 +4,10 @@
 use weir_engine::Engine;
 use weir_engine::config::{Admission, Settings, Thresholds};
 use weir_engine::job::Job;
-use weir_link::datagram::lossy::{Impairments, Switch};
+use weir_link::Link;
+use weir_link::datagram::lossy::{Impairments, LossyNetwork, Switch};
 use weir_link::datagram::network::DatagramNetwork;
-use weir_link::datagram::{DatagramLink, DatagramOptions};
+use weir_link::datagram::{DatagramLink, DatagramOptions, HelpedLink};
 use weir_link::links::Links;
 use weir_link::shm::ShmLink;
 use weir_link::shm::node_segment::{JobKey, NodeHandle};
@@ -55,8 +56,23 @@ pub fn open(settings: &Settings, switch: &Switch, port: u16) -> TwoLinks {
     open_with_limit(settings, switch, port, LIMIT_NS)
 }
 
+/// The same with a helper of the link, as in a program.
+pub fn open_helped(settings: &Settings, switch: &Switch, port: u16, limit_ns: u64) -> TwoLinks {
+    open_over(settings, switch, port, limit_ns, |datagrams| Box::new(HelpedLink::over(datagrams)))
+}
+
 /// - `limit_ns`: a peer that is silent for so long is lost.
 pub fn open_with_limit(settings: &Settings, switch: &Switch, port: u16, limit_ns: u64) -> TwoLinks {
+    open_over(settings, switch, port, limit_ns, |datagrams| Box::new(datagrams))
+}
+
+fn open_over(
+    settings: &Settings,
+    switch: &Switch,
+    port: u16,
+    limit_ns: u64,
+    as_link: fn(DatagramLink<LossyNetwork>) -> Box<dyn Link>,
+) -> TwoLinks {
     let make = |shm: ShmLink, node: Option<NodeHandle>| {
         assert!(node.is_some());
         let reliability = ReliabilityConfig { limit_ns, ..ReliabilityConfig::default() };
@@ -64,7 +80,7 @@ pub fn open_with_limit(settings: &Settings, switch: &Switch, port: u16, limit_ns
         let datagrams = DatagramLink::open(&shm.address(), switch.open(port), options);
         let datagrams = datagrams.with_gate(settings.send_gate(node.as_ref(), 0));
         let domain = switch.open(port).domain();
-        Links::new(shm, vec![Box::new(datagrams.with_proxy(settings.send_proxy(node.as_ref(), domain)))])
+        Links::new(shm, vec![as_link(datagrams.with_proxy(settings.send_proxy(node.as_ref(), domain)))])
     };
     let job = Job::from(3).with_key(JobKey::new(&"a job"));
     Engine::open_over(settings, job, false, make).expect("an endpoint")

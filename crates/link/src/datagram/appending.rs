@@ -18,6 +18,7 @@ use super::link::{DatagramLink, Shared};
 use super::network::DatagramNetwork;
 use super::path::Path;
 use super::seal::LEAST_DATAGRAM_BYTES;
+use super::send_gate::Passage;
 use crate::Quota;
 use crate::memory::UserMemory;
 use weir_proto::wire::{FILL_FRAME, LEASE_FRAME, LINK_FRAME_BYTES, LinkFrame, REST_FRAME, VERSION};
@@ -148,7 +149,10 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             self.look();
         }
         let window = self.options.reliability.window_bundles;
-        let Some((path, shared)) = self.path_and_shared(id) else { return Err(LinkBusy) };
+        let DatagramLink { paths, shared, busy, .. } = self;
+        let Some(path) = paths.get_mut(id as usize).and_then(Option::as_deref_mut) else {
+            return Err(LinkBusy);
+        };
         let bundle_bytes = path.bundle_bytes(&shared.network);
         let room = path.io.open.as_ref().map(|open| bundle_bytes.saturating_sub(open.len()));
         let item_bytes = item.header.len() + item.payload_bytes;
@@ -161,11 +165,26 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         if let Some(proxy) = shared.proxy.as_mut().filter(|_| bundles > 0) {
             proxy.sends_at(shared.network.host_time_at(begun));
         }
-        let passage = shared.passage(id, bundles as u32, item, begun)?;
+        let (mut passage, mut waits) = (Passage::Free, false);
+        if shared.gate.is_some() {
+            if bundles > 0 && path.io.awaits_gate {
+                let left = path.leave_behind_gate(id, item.asks, begun, shared);
+                path.io.refused_by_gate |= left.is_err();
+                return left.and_then(|()| self.append(id, item));
+            }
+            // A message that waits in the endpoint comes before what could wait here.
+            let may_wait = !begins_in_open && busy.is_empty();
+            let passed = path.passage(id, (bundles as u32, may_wait), item, begun, shared);
+            if item.asks {
+                path.io.refused_by_gate = passed.is_err();
+            }
+            passage = passed?;
+            waits = path.io.awaits_gate;
+        }
         // With nothing under way, nothing else would make it leave soon. It leaves in one call with what follows.
         path.leaves_at_once |= path.unacknowledged() == 0
             || (path.machine.allows_long_delays() && path.machine.is_quiet(shared.network.now()));
-        let leaves = !item.more_follow && std::mem::take(&mut path.leaves_at_once);
+        let leaves = !item.more_follow && !waits && std::mem::take(&mut path.leaves_at_once);
         let now = if bundles == 0 && leaves { shared.network.now() } else { begun };
         if !begins_in_open {
             if bundles > 1 {
@@ -181,7 +200,9 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             written += path.write(frame.as_bytes(), item, written, bundle_bytes);
         }
         path.io.taken_packets += u64::from(item.packet.is_some());
-        path.count(bundles as u32, passage, begun, shared);
+        if passage != Passage::Free {
+            path.count(bundles as u32, passage, begun, shared);
+        }
         let submitted = bundles as u32 + u32::from(leaves);
         let position = path.machine.next_position();
         if leaves && path.submit(id, now, shared).is_ok() {

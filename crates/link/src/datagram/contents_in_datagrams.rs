@@ -113,6 +113,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
     fn submit_open(&mut self, id: u32) {
         let now = self.shared.network.now();
         if let Some((path, shared)) = self.path_and_shared(id)
+            && !path.io.awaits_gate
             && path.submit(id, now, shared).is_err()
         {
             self.note_unsent(id);
@@ -138,6 +139,9 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             let left = memory.map_or(0, |_| (wanted.bytes - wanted.sent) as usize);
             let least_bytes = CONTENTS_FRAME_BYTES + left.min(LEAST_PART_BYTES);
             let at = *now.get_or_insert_with(|| shared.network.now());
+            if path.io.awaits_gate && path.leave_behind_gate(id, false, at, shared).is_err() {
+                return Progress::Waits; // the path is over
+            }
             let mut bundle_bytes = path.bundle_bytes(&shared.network);
             let open_bytes = path.io.open.as_ref().map(Vec::len);
             if open_bytes.is_none_or(|bytes| bytes + least_bytes > bundle_bytes) {

@@ -46,8 +46,14 @@ pub(super) struct Shared<N: DatagramNetwork> {
     pub acknowledged: VecDeque<u32>,
     /// What peers may have under way to here, if what waits here has a bound.
     pub grants: Option<Grants>,
+    /// There is a gate, or a proxy.
+    pub is_controlled: bool,
     /// What holds packets back before the network, if anything does.
     pub gate: Option<Box<SendGate>>,
+    /// Paths whose open bundles wait for the gate, in the order in which they have begun to.
+    pub awaiting: VecDeque<u32>,
+    /// Paths whose bundles have passed the gate after a wait, and wait for the pace.
+    pub paced: Vec<u32>,
     /// Where bundles wait until this endpoint or another one of the node sends them, if a setting says so.
     pub proxy: Option<Box<SendProxy>>,
     /// What it had done when this endpoint left the node.
@@ -67,10 +73,16 @@ impl<N: DatagramNetwork> Shared<N> {
         self.outgoing.flush(&mut self.network)
     }
 
-    /// Whether datagrams wait here that a later flush sends.
+    /// Whether something waits here that a later poll sends.
     pub(super) fn has_waiting(&self) -> bool {
         !self.outgoing.is_empty()
             || !self.refused.is_empty()
+            || (self.is_controlled && self.waits_for_admission())
+    }
+
+    fn waits_for_admission(&self) -> bool {
+        !self.awaiting.is_empty()
+            || !self.paced.is_empty()
             || self.proxy.as_ref().is_some_and(|proxy| !proxy.is_empty())
     }
 }
@@ -168,7 +180,10 @@ impl<N: DatagramNetwork> DatagramLink<N> {
                 lost: Vec::new(),
                 acknowledged: VecDeque::new(),
                 grants: buffered.map(|datagrams| Grants::new(datagrams, most)),
+                is_controlled: false,
                 gate: None,
+                awaiting: VecDeque::new(),
+                paced: Vec::new(),
                 proxy: None,
                 left_proxy: ProxyCounters::default(),
                 crowd: Crowd::default(),
@@ -331,11 +346,13 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             &mut self.recent,
             &mut self.unread,
             &mut self.shared.refused,
+            &mut self.shared.paced,
             &mut self.shared.lost,
         ] {
             list.retain(|&other| other != id);
         }
         self.shared.ready.retain(|&other| other != id);
+        self.shared.awaiting.retain(|&other| other != id);
         self.shared.acknowledged.retain(|&other| other != id);
         if let Some(reading) = self.reading.as_mut().filter(|reading| reading.id == id) {
             reading.is_void = true;
@@ -456,16 +473,28 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         if !self.is_closed {
             self.send_unsent();
             self.send_refused();
+            self.send_paced();
         }
         self.waits_for_poll()
     }
 
-    fn send_unsent(&mut self) {
+    pub(super) fn send_unsent(&mut self) {
         self.has_unsent = false;
+        if !self.open.is_empty() && !self.shared.awaiting.is_empty() {
+            self.admit_awaiting();
+        }
         for id in std::mem::take(&mut self.open) {
             let sent = self.send_frames(id).and_then(|()| {
                 let now = self.shared.network.now();
-                self.path_and_shared(id).map_or(Ok(()), |(path, shared)| path.submit(id, now, shared))
+                let Some((path, shared)) = self.path_and_shared(id) else { return Ok(()) };
+                if path.io.awaits_gate {
+                    return Err(LinkBusy);
+                }
+                path.submit(id, now, shared)?;
+                if std::mem::take(&mut path.io.has_awaited) && path.machine.waiting_bundles() > 0 {
+                    shared.paced.push(id);
+                }
+                Ok(())
             });
             if sent.is_err() && !self.open.contains(&id) {
                 self.open.push(id);
@@ -480,7 +509,11 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         if self.shared.flush().is_err() {
             return;
         }
-        let mut ids = std::mem::take(&mut self.shared.refused).into_iter();
+        let Shared { network, proxy, refused, .. } = &mut self.shared;
+        if let Some(proxy) = proxy.as_mut().filter(|_| !refused.is_empty()) {
+            proxy.sends_at(network.host_time()); // it may have been long since a bundle has begun
+        }
+        let mut ids = std::mem::take(refused).into_iter();
         for id in ids.by_ref() {
             self.drive(id, |machine, now, driver| machine.writable(now, driver));
             if self.shared.flush().is_err() {

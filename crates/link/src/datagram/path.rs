@@ -73,6 +73,9 @@ pub(super) enum PeersLane {
     Open,
 }
 
+/// What a packet says about the credits of its destination: epoch, credit packets read, credits granted.
+pub(super) type Told = (u16, u16, u32);
+
 /// The end of a bundle: contents in memory that the program has offered.
 #[derive(Debug)]
 pub(super) struct Borrowed {
@@ -145,6 +148,8 @@ pub(super) struct PathIo<P> {
     verification: u32,
     /// Number of the next datagram that leaves.
     next_number: u64,
+    /// Bundles before this position have left, or waited in the proxy's queue. So they leave again.
+    left_before: u64,
     /// The packets of the next bundle.
     pub open: Option<Vec<u8>>,
     pub copies: VecDeque<Sent>,
@@ -168,10 +173,19 @@ pub(super) struct PathIo<P> {
     /// So many bundles that the peer has not acknowledged count at the gate, and none of them from this position on.
     pub counted: u32,
     pub counted_before: u64,
+    /// The open bundle waits for the gate, for a message of so many bytes.
+    pub awaits_gate: bool,
+    pub awaiting_bytes: u32,
+    /// It has passed the gate, and has not been submitted yet.
+    pub has_awaited: bool,
+    /// The gate has refused the last packet that asked it. It has to come again.
+    pub refused_by_gate: bool,
     /// When the peer has acknowledged bundles last, or bundles have begun, if there is a gate.
     pub moved_at: Instant,
     /// Position of the bundle with the last grant, until the peer has acknowledged it.
     pub granted_at: Option<u64>,
+    /// What the last packet has said about the peer's credits, if there is a gate.
+    pub told: Option<Told>,
     pub fault: Option<PathFault>,
     /// It is in the list of paths with delivered bundles.
     pub is_listed: bool,
@@ -225,6 +239,7 @@ impl<P: Copy> Path<P> {
             outgoing_key: Key::of_path(own, address),
             verification: seal::verification_tag(address),
             next_number: u64::from(config.start),
+            left_before: machine.next_position(),
             open: None,
             copies: VecDeque::new(),
             first_copy: machine.next_position(),
@@ -239,8 +254,13 @@ impl<P: Copy> Path<P> {
             largest_datagram: config.datagram_bytes as usize,
             counted: 0,
             counted_before: 0,
+            awaits_gate: false,
+            awaiting_bytes: 0,
+            has_awaited: false,
+            refused_by_gate: false,
             moved_at: Instant(0),
             granted_at: None,
+            told: None,
             fault: None,
             is_listed: false,
         };
@@ -503,6 +523,11 @@ impl<N: DatagramNetwork> PathDriver<'_, N> {
             outgoing_key.seal(&nonce, datagram, begin, EXTENSION_BYTES);
         };
         let is_bundle = position.is_some() && length <= largest;
+        if let Some(proxy) = proxy
+            && position.is_some_and(|position| position < self.io.left_before)
+        {
+            proxy.sends_at(network.host_time()); // it may have been long since a bundle has begun
+        }
         if let Some(proxy) = proxy.as_mut().filter(|proxy| is_bundle && !proxy.is_idle()) {
             let part = address.part(network.kind()).unwrap_or_default();
             if !proxy.has_room(part, length) {
@@ -520,6 +545,7 @@ impl<N: DatagramNetwork> PathDriver<'_, N> {
     /// The bundle of `position` has left, or waits in the proxy's queue.
     fn note_queued(&mut self, position: Option<u64>, queued: Option<QueuePlace>) {
         if let Some(position) = position {
+            self.io.left_before = self.io.left_before.max(position + 1);
             self.io.copies[(position - self.io.first_copy) as usize].queued = queued;
         }
     }
@@ -584,10 +610,11 @@ impl<N: DatagramNetwork> DatagramDriver for PathDriver<'_, N> {
         }
     }
 
-    /// A token of the gate, the grant of others, the memory of copies, or an endpoint. A proxy's queue does not hold questions: the
+    /// A token of the gate, the grant of others, the memory of copies, or an endpoint. Below the thresholds of a gate nothing
+    /// holds tokens, so nothing waits. A proxy's queue does not hold questions: the
     /// answer to one would not acknowledge the bundles that wait there.
     fn awaits_acknowledgement(&self) -> bool {
-        self.shared.gate.is_some()
+        self.io.counted > 0
             || self.shared.proxy.is_some()
             || self.io.granted_at.is_some()
             || self.shared.copies.are_scarce()

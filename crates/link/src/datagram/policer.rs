@@ -40,18 +40,19 @@ impl Policer {
     }
 
     /// The step in force for a message of `bytes` bytes at `now`, if one is. Shows at times that this endpoint, which
-    /// holds `held` tokens, is active.
+    /// holds `held` tokens, is active. Then its line keeps no token (`keeps_until`).
     pub(super) fn step(
         &mut self,
         now: Instant,
         bytes: u32,
-        held: u32,
+        (held, keeps_until): (u32, &mut Instant),
         lines: Option<&TokenLines>,
     ) -> Option<TokenStep> {
         if let Some(lines) = lines.filter(|_| now >= self.count_at) {
             self.count_at = now.plus_ns(COUNT_NS);
             self.active = active_tasks(now, lines.others());
             lines.show_held(held, now);
+            *keeps_until = Instant(0);
         }
         self.table.at(bytes, self.active)
     }

@@ -46,10 +46,10 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         Some(PathReport { round_trip_ns: path.machine.view().round_trip_ns, sent_again })
     }
 
-    /// Whether the last packet to `peer` was refused and must come again.
-    pub(super) fn has_refused(&self, peer: Peer) -> bool {
+    /// Whether the gate has refused the last packet to `peer`, which must come again.
+    pub(super) fn is_refused_by_gate(&self, peer: Peer) -> bool {
         let path = self.id_of(peer).and_then(|id| self.paths.get(id as usize)?.as_deref());
-        path.is_some_and(|path| path.has_refused)
+        path.is_some_and(|path| path.io.refused_by_gate)
     }
 
     /// What it has done.

@@ -5,7 +5,7 @@
 //! transmit    the packet needs bundles: `passage`; it passes: `took`; else the link is busy for this peer
 //! poll        a peer has acknowledged bundles: `gave_back`; `may_resume`: the peer is ready
 //! ```
-//! - **Rate**: a delay between two packets that begin bundles.
+//! - **Rate**: a delay between two packets that begin bundles. Nothing else is counted.
 //! - **Tokens**: each bundle that peers have not acknowledged holds a token of the node. The endpoint shows its tokens to the
 //!   others in its line ([`TokenLines`]). Without a node segment it is alone.
 //! - **Tokens by a table**: the same, but the number of tokens depends on the length of the message and on the active
@@ -27,6 +27,8 @@ use weir_proto::admission::{
 
 /// The longest time between two looks at the lines of the others while the endpoint sends. Unit: ns.
 const LOOK_NS: u64 = 50_000;
+/// The same far below the limit while it has one bundle under way at a time: much shorter than a line counts. Unit: ns.
+const SINGLE_LOOK_NS: u64 = HOLD_NS / 5;
 /// The time between two looks of an endpoint that waits for tokens and sleeps. Unit: ns.
 const WAIT_NS: u64 = 100_000;
 
@@ -42,7 +44,6 @@ enum Mechanism {
     Tokens {
         settings: LineSettings,
         lines: Option<TokenLines>,
-        allowance: Allowance,
         /// It sets the number of tokens for each packet.
         policer: Option<Policer>,
     },
@@ -53,6 +54,8 @@ enum Mechanism {
 pub(super) enum Passage {
     /// It has asked. Its bundles hold tokens.
     Admitted,
+    /// It has asked. Its bundles hold no tokens, but the next one has to keep its distance.
+    Paced,
     /// It does not ask. Its bundles hold tokens.
     Unasked,
     /// Nothing limits it. Its bundles hold no tokens.
@@ -63,9 +66,13 @@ pub(super) enum Passage {
 #[derive(Debug)]
 pub struct SendGate {
     mechanism: Mechanism,
-    /// Bundles that count.
+    /// Bundles that count. With a delay none does.
     held: u32,
-    /// When bundles began last.
+    /// With tokens: what it may take before it looks at the lines again.
+    allowance: Allowance,
+    /// Until then its line, which shows one token, keeps it if it comes back. 0: it keeps none.
+    keeps_until: Instant,
+    /// When bundles that count began last.
     took_at: Instant,
     /// Since when a packet waits, if one does, and when it may pass, as far as is known.
     waits: Option<Waiting>,
@@ -101,7 +108,17 @@ pub struct GateCounters {
 impl SendGate {
     fn new(mechanism: Mechanism) -> SendGate {
         let (searched_at, counters) = (Instant(0), GateCounters::default());
-        SendGate { mechanism, held: 0, took_at: Instant(0), waits: None, turn: None, searched_at, counters }
+        SendGate {
+            mechanism,
+            held: 0,
+            allowance: Allowance::default(),
+            keeps_until: Instant(0),
+            took_at: Instant(0),
+            waits: None,
+            turn: None,
+            searched_at,
+            counters,
+        }
     }
 
     /// A gate with a delay between two packets that begin bundles. Unit: ns.
@@ -123,37 +140,48 @@ impl SendGate {
 
     fn tokens(tokens: u32, node: Option<&NodeHandle>, policer: Option<Policer>) -> SendGate {
         let lines = node.and_then(|node| TokenLines::open(node).ok().flatten());
-        let settings = LineSettings { tokens, look_ns: LOOK_NS };
-        SendGate::new(Mechanism::Tokens { settings, lines, allowance: Allowance::default(), policer })
-    }
-
-    fn policer(&self) -> Option<&Policer> {
-        match &self.mechanism {
-            Mechanism::Tokens { policer, .. } => policer.as_ref(),
-            _ => None,
-        }
-    }
-
-    /// Whether it has no effect on a message of `bytes` bytes, whatever the other endpoints do.
-    pub(super) fn ignores(&self, bytes: u32) -> bool {
-        self.policer().is_some_and(|policer| policer.ignores(bytes))
+        let settings = LineSettings { tokens, look_ns: LOOK_NS, single_look_ns: SINGLE_LOOK_NS };
+        SendGate::new(Mechanism::Tokens { settings, lines, policer })
     }
 
     /// How a packet passes that does not ask.
     pub(super) fn unasked(&self) -> Passage {
-        if self.policer().is_some() { Passage::Free } else { Passage::Unasked }
+        match &self.mechanism {
+            Mechanism::Rate { .. } | Mechanism::Tokens { policer: Some(_), .. } => Passage::Free,
+            Mechanism::Open | Mechanism::Tokens { policer: None, .. } => Passage::Unasked,
+        }
+    }
+
+    /// How a packet passes at `now` that begins `bundles` bundles, as far as that needs no look at the lines: most packets
+    /// pass here. Its message has `bytes()` bytes. `None`: [`SendGate::passage`] says it.
+    #[inline]
+    pub(super) fn passage_at_once(
+        &self,
+        now: Instant,
+        bundles: u32,
+        bytes: impl FnOnce() -> u32,
+    ) -> Option<Passage> {
+        match &self.mechanism {
+            // It has no effect on such a message, whatever the other endpoints do.
+            Mechanism::Tokens { policer: Some(policer), .. } => {
+                policer.ignores(bytes()).then_some(Passage::Free)
+            }
+            _ if self.waits.is_some() => None,
+            Mechanism::Tokens { settings, policer: None, .. } => self
+                .allowance
+                .covers(now, self.held, bundles.min(settings.tokens))
+                .then_some(Passage::Admitted),
+            Mechanism::Rate { throttle, delay_ns } => {
+                throttle.allows(now, *delay_ns).then_some(Passage::Paced)
+            }
+            Mechanism::Open => Some(Passage::Admitted),
+        }
     }
 
     /// How a packet of `path` passes at `now` that begins `bundles` bundles, and whose message has `bytes` bytes.
     /// `None`: it waits, and the caller asks again. While a packet waits, only the path with the turn may pass, so that
     /// small packets do not overtake a large one, unless nothing limits them.
     pub(super) fn passage(&mut self, now: Instant, path: u32, bundles: u32, bytes: u32) -> Option<Passage> {
-        if let Mechanism::Rate { throttle, delay_ns } = &self.mechanism
-            && self.waits.is_none()
-            && throttle.allows(now, *delay_ns)
-        {
-            return Some(Passage::Admitted);
-        }
         if !self.limits(now, bytes) {
             if self.has_turn(path) {
                 self.end_wait(now);
@@ -161,20 +189,23 @@ impl SendGate {
             return Some(Passage::Free);
         }
         let passes = (self.waits.is_none() || self.has_turn(path)) && self.is_open(now, bundles, bytes);
-        passes.then_some(Passage::Admitted)
+        let is_paced = matches!(self.mechanism, Mechanism::Rate { .. });
+        passes.then_some(if is_paced { Passage::Paced } else { Passage::Admitted })
     }
 
     /// Whether it limits a message of `bytes` bytes at `now`. If so, the number of tokens is set.
     fn limits(&mut self, now: Instant, bytes: u32) -> bool {
-        let Mechanism::Tokens { settings, lines, allowance, policer: Some(policer) } = &mut self.mechanism
-        else {
+        let Mechanism::Tokens { settings, lines, policer: Some(policer) } = &mut self.mechanism else {
             return true;
         };
-        let Some(step) = policer.step(now, bytes, self.held, lines.as_ref()) else { return false };
+        let Some(step) = policer.step(now, bytes, (self.held, &mut self.keeps_until), lines.as_ref()) else {
+            return false;
+        };
         self.counters.step = Some(step);
         if settings.tokens != step.tokens {
             settings.tokens = step.tokens;
-            *allowance = Allowance::default(); // it was a share of another number
+            self.allowance = Allowance::default(); // it was a share of another number
+            self.keeps_until = Instant(0);
         }
         true
     }
@@ -186,17 +217,23 @@ impl SendGate {
                 let mut probe = *throttle; // `took` says what has left
                 probe.inject(now, *delay_ns).err()
             }
-            Mechanism::Tokens { settings, lines, allowance, .. } => {
+            Mechanism::Tokens { settings, lines, .. } => {
                 let tokens = bundles.min(settings.tokens);
-                if self.waits.is_none() && allowance.covers(now, tokens) {
+                if self.waits.is_none() && self.allowance.covers(now, self.held, tokens) {
                     return true;
                 }
                 let ticket = self.waits.map(|waiting| LineTicket { since: waiting.since, looked: now });
                 let own = TaskLine { held: self.held, changed: now, ticket };
                 let task = lines.as_ref().map_or(Task(0), TokenLines::task);
                 let others = lines.iter().flat_map(TokenLines::others);
-                *allowance = request_tokens(settings, now, (task, &own), others, tokens).unwrap_or_default();
-                (*allowance == Allowance::default()).then(|| now.plus_ns(WAIT_NS))
+                self.allowance =
+                    request_tokens(settings, now, (task, &own), others, tokens).unwrap_or_default();
+                if self.allowance == Allowance::default() {
+                    Some(now.plus_ns(WAIT_NS))
+                } else {
+                    self.keeps_until = Instant(0); // so that the others see at times that it goes on
+                    None
+                }
             }
         };
         if let Some(until) = waits_until {
@@ -209,6 +246,10 @@ impl SendGate {
         self.counters.waits += u64::from(self.waits.is_none());
         let since = self.waits.map_or(TokenLines::shown_time(now), |waiting| waiting.since);
         self.waits = Some(Waiting { since, until, bundles, bytes });
+        if self.keeps_until > Instant(0) {
+            self.keeps_until = Instant(0);
+            self.show_held(now); // nobody waits for a token that it only keeps
+        }
         self.show_ticket(Some(LineTicket { since, looked: now }));
     }
 
@@ -234,8 +275,16 @@ impl SendGate {
     }
 
     /// No packet waits any more: it has passed, or there is nobody to send it to.
+    #[inline]
     pub(super) fn end_wait(&mut self, now: Instant) {
         self.turn = None;
+        if self.waits.is_some() {
+            self.note_end_of_wait(now);
+        }
+    }
+
+    #[cold]
+    fn note_end_of_wait(&mut self, now: Instant) {
         if let Some(waiting) = self.waits.take() {
             self.counters.waited_ns += now.since_ns(waiting.since);
             self.show_ticket(None);
@@ -247,24 +296,22 @@ impl SendGate {
         self.waits.map(|waiting| waiting.until.since_ns(now))
     }
 
-    /// So many bundles have begun. `asked`: those of a packet that has asked.
+    /// Bundles of a packet have begun that hold no tokens ([`Passage::Paced`]).
+    #[inline]
+    pub(super) fn paced(&mut self, now: Instant) {
+        if let Mechanism::Rate { throttle, .. } = &mut self.mechanism {
+            throttle.injected(now);
+        }
+        self.end_wait(now);
+    }
+
+    /// So many bundles have begun, at least one. `asked`: those of a packet that has asked.
+    #[inline]
     pub(super) fn took(&mut self, now: Instant, bundles: u32, asked: bool) {
-        if bundles == 0 {
-            return;
-        }
-        match &mut self.mechanism {
-            Mechanism::Rate { throttle, .. } if asked => throttle.injected(now),
-            Mechanism::Tokens { settings, allowance, policer, .. } => {
-                allowance.took(bundles);
-                if policer.is_none() {
-                    self.counters.step = Some(TokenStep { bytes: 0, tasks: 0, tokens: settings.tokens });
-                }
-            }
-            _ => {}
-        }
         self.held += bundles;
         self.took_at = now;
         self.counters.most_held = self.counters.most_held.max(self.held.into());
+        self.allowance.took(bundles);
         self.show_held(now);
         if asked {
             self.end_wait(now);
@@ -272,6 +319,7 @@ impl SendGate {
     }
 
     /// So many bundles count no more.
+    #[inline]
     pub(super) fn gave_back(&mut self, now: Instant, bundles: u32) {
         debug_assert!(bundles <= self.held, "{bundles} of {}", self.held);
         self.held = self.held.saturating_sub(bundles);
@@ -296,9 +344,7 @@ impl SendGate {
     /// From now on all packets pass, and the endpoint shows nothing.
     pub(super) fn open(&mut self, now: Instant) {
         self.end_wait(now);
-        if let Some(lines) = self.lines() {
-            lines.clear();
-        }
+        self.lines().into_iter().for_each(TokenLines::clear);
         self.mechanism = Mechanism::Open;
     }
 
@@ -309,7 +355,13 @@ impl SendGate {
 
     /// What it has done.
     pub fn counters(&self) -> GateCounters {
-        self.counters
+        match &self.mechanism {
+            Mechanism::Tokens { settings, policer: None, .. } if self.counters.most_held > 0 => {
+                let step = Some(TokenStep { bytes: 0, tasks: 0, tokens: settings.tokens });
+                GateCounters { step, ..self.counters }
+            }
+            _ => self.counters,
+        }
     }
 
     fn lines(&self) -> Option<&TokenLines> {
@@ -319,8 +371,17 @@ impl SendGate {
         }
     }
 
-    fn show_held(&self, now: Instant) {
-        self.lines().into_iter().for_each(|lines| lines.show_held(self.held, now));
+    /// Shows what it holds. Far below the limit its line keeps a single token that has come back, for the next bundle: at most
+    /// as long as a line counts.
+    #[inline]
+    fn show_held(&mut self, now: Instant) {
+        if self.held <= 1 && now < self.keeps_until {
+            return;
+        }
+        if let Some(lines) = self.lines() {
+            lines.show_held(self.held, now);
+            self.keeps_until = if self.held == 1 { self.allowance.single_until() } else { Instant(0) };
+        }
     }
 
     fn show_ticket(&self, ticket: Option<LineTicket>) {

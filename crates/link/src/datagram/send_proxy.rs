@@ -7,7 +7,8 @@
 //! flush    own queue not empty: `serve`   I have the server token: what is in the queues of my pool leaves by my socket
 //!                                         another has it: nothing
 //! ```
-//! - While no other endpoint of the pool sends, its datagrams leave directly: one at a time sends anyway.
+//! - While no other endpoint of the pool sends or has something in its queue, its datagrams leave directly: one at a time
+//!   sends anyway.
 //! - What has no bundle leaves directly: questions, and acknowledgements, since a late one stops a peer. So does what
 //!   leaves in fragments.
 //! - Datagrams to one place that follow each other leave in one call, whoever's they are ([`super::outgoing`]).
@@ -88,7 +89,7 @@ impl SendProxy {
         self.counters
     }
 
-    /// A bundle begins at `now`, in the time of the host.
+    /// A bundle begins, or leaves again, at `now`, in the time of the host.
     #[inline]
     pub(super) fn sends_at(&mut self, now: Instant) {
         if now >= self.count_at {
@@ -333,6 +334,23 @@ mod tests {
         assert!(!a.proxy.is_idle());
         a.proxy.sends_at(at(11_499));
         assert!(a.proxy.is_idle(), "b has not sent for 10 ms");
+    }
+
+    #[test]
+    fn an_endpoint_that_sends_no_more_has_its_queue_served_by_the_next_that_sends() {
+        let (directory, switch) = quiet();
+        let mut to = switch.open(60);
+        let [mut a, mut b] = [1, 2].map(|port| Member::open(&directory, &switch, port, DOMAIN));
+        let at = |us: u64| Instant(SERVER_HOLD_NS + 1000 * us);
+        b.proxy.sends_at(at(0));
+        b.add(60, 7).unwrap(); // and it computes
+        a.proxy.sends_at(at(20_000));
+        assert!(!a.proxy.is_idle());
+        a.add(60, 8).unwrap();
+        a.serve().unwrap();
+        assert_eq!((arrivals(&mut to), b.proxy.is_empty()), (vec![(1, 7), (1, 8)], true));
+        a.proxy.sends_at(at(21_000));
+        assert!(a.proxy.is_idle(), "nothing is left of b");
     }
 
     #[test]

@@ -337,7 +337,7 @@ impl<N: DatagramNetwork> Inspect for DatagramLink<N> {
     }
 
     fn is_held_back(&self, peer: Peer) -> bool {
-        self.gate().is_some_and(|gate| gate.has_waiting()) && self.has_refused(peer)
+        self.is_refused_by_gate(peer)
     }
 }
 

@@ -354,14 +354,15 @@ impl ProxyQueues {
     }
 
     /// This endpoint sends at `now`. Returns whether no other one of this pool and network has said so in the last
-    /// [`SERVER_HOLD_NS`]. Two that begin at the same moment can both find nobody.
+    /// [`SERVER_HOLD_NS`], or has datagrams in its queue, which somebody must send. Two that begin at the same moment can
+    /// both find nobody.
     pub fn is_alone(&self, now: Instant) -> bool {
         self.own().owner.active.store(micros(now).max(1), Ordering::Relaxed);
         let is_active = |index: usize| {
-            let OwnerLine { domain, active } = &self.queue(index).owner;
-            let active = active.load(Ordering::Relaxed);
+            let queue = self.queue(index);
+            let active = queue.owner.active.load(Ordering::Relaxed);
             let is_recent = active > 0 && micros(now).saturating_sub(active) < SERVER_HOLD_NS / 1000;
-            is_recent && domain.load(Ordering::Relaxed) == self.domain
+            (is_recent || !queue.is_empty()) && queue.owner.domain.load(Ordering::Relaxed) == self.domain
         };
         !self.served().filter(|index| *index != self.index).any(is_active)
     }

@@ -125,7 +125,7 @@ impl TokenLines {
     }
 
     fn own(&self) -> &Line {
-        &self.lines()[self.index]
+        &self.area.values(LINE_BYTES * (self.index as u64 + 1), 1)[0]
     }
 
     /// A time as others read it in a line. A ticket must have it: if two endpoints compared a more exact time of their own with
@@ -146,6 +146,7 @@ impl TokenLines {
     }
 
     /// Shows how many tokens this endpoint holds since `changed`.
+    #[inline]
     pub fn show_held(&self, held: u32, changed: Instant) {
         self.own().show_held(held, changed);
     }
@@ -169,7 +170,7 @@ mod tests {
     use weir_proto::admission::{HOLD_NS, LineSettings, request_tokens};
 
     const NOW: Instant = Instant(7 * HOLD_NS);
-    const ONE: LineSettings = LineSettings { tokens: 1, look_ns: 0 };
+    const ONE: LineSettings = LineSettings { tokens: 1, look_ns: 0, single_look_ns: 0 };
 
     /// What an endpoint does that sends and completes a message, up to a step. Returns whether it has passed.
     fn exchange(lines: &[Line; 2], index: usize, steps: u32) -> bool {

@@ -13,11 +13,13 @@
 //!   looked last. So tokens and ticket of a task that has died or that computes are void some milliseconds later, and nobody
 //!   has to find out.
 //! - **Looks are rare.** An [`Allowance`] says how many tokens the task may take before it looks again. Far below the limit
-//!   it is a share of what is free, near the limit it is one message.
+//!   it is a share of what is free, near the limit it is one message. Far below the limit a task that holds no token may
+//!   also take one, for longer: one message at a time needs hardly any looks.
 //!
 //! The limit holds exactly if every task looks before every message and shows what it takes before the next one looks. Between
 //! two looks, tasks can exceed it together by what their allowances have left, and two tasks that look at the same instant can
-//! both pass. This file does not know where the lines lie.
+//! both pass. Tasks that take one at a time exceed it by one each, which is at most one in [`FAR_SHARE`] of the limit. This
+//! file does not know where the lines lie.
 
 use super::Task;
 use crate::time::Instant;
@@ -25,6 +27,8 @@ use crate::time::Instant;
 /// A line counts for so long after its last change. Much longer than a message is on its way on a host's network, and
 /// shorter than what a person notices. Unit: ns.
 pub const HOLD_NS: u64 = 10_000_000;
+/// The limit is far if so many tokens or more are free for each task that is active.
+pub const FAR_SHARE: u32 = 8;
 
 /// What a task shows to the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,6 +57,8 @@ pub struct LineSettings {
     pub tokens: u32,
     /// The longest time without a look. 0: every message looks. Unit: ns.
     pub look_ns: u64,
+    /// The same far below the limit for a task that holds no token and takes one. Unit: ns.
+    pub single_look_ns: u64,
 }
 
 /// How many tokens a task may take before it looks again.
@@ -60,15 +66,25 @@ pub struct LineSettings {
 pub struct Allowance {
     tokens: u32,
     until: Instant,
+    /// Until then it may take one token while it holds none.
+    single_until: Instant,
 }
 
 impl Allowance {
-    /// Whether the task may take `tokens` tokens at `now` without a look.
-    pub fn covers(&self, now: Instant, tokens: u32) -> bool {
-        now < self.until && tokens <= self.tokens
+    /// Whether the task, which holds `held` tokens, may take `tokens` tokens at `now` without a look.
+    #[inline]
+    pub fn covers(&self, now: Instant, held: u32, tokens: u32) -> bool {
+        (held == 0 && tokens <= 1 && now < self.single_until) || (now < self.until && tokens <= self.tokens)
+    }
+
+    /// Until then the task may take one token at a time without a look. The limit is far, so it may also go on to show a token
+    /// that has come back to it: the next message takes that.
+    pub fn single_until(&self) -> Instant {
+        self.single_until
     }
 
     /// The task has taken `tokens` tokens.
+    #[inline]
     pub fn took(&mut self, tokens: u32) {
         self.tokens = self.tokens.saturating_sub(tokens);
     }
@@ -115,12 +131,15 @@ pub fn request_tokens(
     tokens: u32,
 ) -> Option<Allowance> {
     let tokens = tokens.min(settings.tokens);
-    let (mut held, mut active, mut comes_later) = (own.held, 1, false);
+    // Those who share what is free now, and those who may take one without a look.
+    let (mut sharing, mut active) = (1, 1);
+    let (mut held, mut comes_later) = (own.held, false);
     for (other, line) in others {
         let ticket = line.ticket_at(now);
         let other_held = line.held_at(now);
         held = held.saturating_add(other_held);
-        active += u32::from(other_held > 0 || ticket.is_some());
+        sharing += u32::from(other_held > 0 || ticket.is_some());
+        active += u32::from(line.is_active_at(now));
         comes_later |= ticket
             .is_some_and(|ticket| own.ticket.is_none_or(|own| (ticket.since, other) < (own.since, task)));
     }
@@ -128,5 +147,10 @@ pub fn request_tokens(
     if comes_later || tokens > free {
         return None;
     }
-    Some(Allowance { tokens: tokens.max(free / active), until: now.plus_ns(settings.look_ns) })
+    let single_ns = if free / active >= FAR_SHARE { settings.single_look_ns } else { 0 };
+    Some(Allowance {
+        tokens: tokens.max(free / sharing),
+        until: now.plus_ns(settings.look_ns),
+        single_until: now.plus_ns(single_ns),
+    })
 }

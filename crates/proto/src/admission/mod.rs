@@ -36,7 +36,9 @@ mod token_table;
 mod tokens;
 
 pub use gate::{Gate, GateDriver, GateSettings, GateView, Mechanism, Requested, Serving};
-pub use lines::{Allowance, HOLD_NS, LineSettings, LineTicket, TaskLine, active_tasks, request_tokens};
+pub use lines::{
+    Allowance, FAR_SHARE, HOLD_NS, LineSettings, LineTicket, TaskLine, active_tasks, request_tokens,
+};
 pub use policer::{Advice, Load, Thresholds};
 pub use proxy::{Proxy, ProxySettings};
 pub use rate::RateThrottle;

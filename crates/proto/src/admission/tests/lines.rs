@@ -3,14 +3,14 @@
 use alloc::vec::Vec;
 
 use crate::admission::{
-    Allowance, HOLD_NS, LineSettings, LineTicket, Task, TaskLine, active_tasks, request_tokens,
+    Allowance, FAR_SHARE, HOLD_NS, LineSettings, LineTicket, Task, TaskLine, active_tasks, request_tokens,
 };
 use crate::time::Instant;
 
 const US: u64 = 1000;
 
 fn settings(tokens: u32, look_ns: u64) -> LineSettings {
-    LineSettings { tokens, look_ns }
+    LineSettings { tokens, look_ns, single_look_ns: 0 }
 }
 
 /// Tasks that take steps in any order. A task that has died is never asked again, and its line stays as it was.
@@ -140,17 +140,69 @@ fn tasks_are_active_while_they_have_tokens_wait_or_have_done_so_lately() {
 fn an_allowance_is_a_share_of_what_is_free_and_ends() {
     let mut node = Node { settings: settings(64, 50 * US), ..Node::new(64, 4) };
     let mut alone = node.ask(0, 1).expect("nobody holds anything");
-    assert!(alone.covers(node.now, 64) && !alone.covers(node.now, 65));
+    assert!(alone.covers(node.now, 0, 64) && !alone.covers(node.now, 0, 65));
     alone.took(60);
-    assert!(alone.covers(node.now, 4) && !alone.covers(node.now, 5));
-    assert!(!alone.covers(node.now.plus_ns(50 * US), 1), "it is time to look");
+    assert!(alone.covers(node.now, 60, 4) && !alone.covers(node.now, 60, 5));
+    assert!(!alone.covers(node.now.plus_ns(50 * US), 0, 1), "it is time to look");
     (1..4).for_each(|task| assert!(node.send(task, 8)));
     let share = node.ask(0, 1).expect("40 are free");
-    assert!(share.covers(node.now, 10) && !share.covers(node.now, 11));
+    assert!(share.covers(node.now, 0, 10) && !share.covers(node.now, 0, 11));
     assert!(node.send(1, 39));
     let last = node.ask(0, 1).expect("one is free");
-    assert!(last.covers(node.now, 1) && !last.covers(node.now, 2));
-    assert!(!Allowance::default().covers(node.now, 0));
+    assert!(last.covers(node.now, 0, 1) && !last.covers(node.now, 0, 2));
+    assert!(!Allowance::default().covers(node.now, 0, 0));
+}
+
+#[test]
+fn a_task_that_holds_nothing_takes_one_token_without_a_look_while_the_limit_is_far() {
+    let singles = LineSettings { single_look_ns: 1000 * US, ..settings(4 * FAR_SHARE, 50 * US) };
+    let mut node = Node { settings: singles, ..Node::new(1, 4) };
+    let far = node.ask(0, 1).expect("nobody holds anything");
+    let later = node.now.plus_ns(999 * US);
+    assert!(far.covers(later, 0, 1) && !far.covers(later, 0, 2) && !far.covers(later, 1, 1));
+    assert!(!far.covers(node.now.plus_ns(1000 * US), 0, 1), "it is time to look");
+    // Others that hold nothing count too, if they have sent lately: they may take one as well.
+    (1..4).for_each(|task| assert!(node.send(task, 1)));
+    (1..4).for_each(|task| node.complete(task, 1));
+    assert!(node.ask(0, 1).expect("all are free").covers(later, 0, 1));
+    assert!(node.send(1, 1));
+    let near = node.ask(0, 1).expect("all but one are free");
+    assert!(near.covers(node.now, 0, 10) && !near.covers(later, 0, 1));
+}
+
+/// Tasks that look before each message, or take one at a time without a look.
+#[test]
+fn random_worlds_in_which_tasks_take_one_without_a_look_exceed_the_limit_by_one_in_so_many() {
+    let (mut without_look, mut most_beyond) = (0, 0);
+    for seed in 0..300u64 {
+        let mut draw = draws(seed);
+        let (tasks, tokens) = (2 + draw(12) as usize, FAR_SHARE + draw(8 * u64::from(FAR_SHARE)) as u32);
+        let singles = LineSettings { single_look_ns: 1000 * US, ..settings(tokens, 0) };
+        let mut node = Node { settings: singles, ..Node::new(1, tasks) };
+        let mut allowances = alloc::vec![Allowance::default(); tasks];
+        // By turns most tasks send one message at a time, and one takes as much as it gets.
+        let is_greedy = |task: usize, steps: u32| task == (steps / 500) as usize % tasks;
+        for steps in 0..3000 {
+            node.after(draw(10) * US);
+            let task = draw(tasks as u64) as usize;
+            let (now, held) = (node.now, node.lines[task].held);
+            if held > 0 && draw(100) < 30 && !is_greedy(task, steps) {
+                node.complete(task, held);
+            } else if allowances[task].covers(now, held, 1) {
+                allowances[task].took(1);
+                (node.lines[task].held, node.lines[task].changed) = (1, now);
+                without_look += 1;
+            } else if held == 0 || is_greedy(task, steps) {
+                let wanted = if is_greedy(task, steps) { 1 + draw(u64::from(tokens)) as u32 } else { 1 };
+                allowances[task] = node.ask(task, wanted).unwrap_or_default();
+                node.send(task, wanted);
+            }
+            let beyond = node.held().saturating_sub(tokens);
+            assert!(beyond <= tokens / FAR_SHARE, "seed {seed}: {beyond} beyond {tokens}");
+            most_beyond = most_beyond.max(beyond);
+        }
+    }
+    assert!(without_look > 1000 && most_beyond > 0, "{without_look}, {most_beyond}");
 }
 
 /// Numbers below what is asked for, which follow from the seed.
