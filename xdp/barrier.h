@@ -20,8 +20,9 @@ struct member {
 };
 #define RECEIVER 0x100
 
-/* Bound: frames of one interface that wait for their way out (DEV_MAP_BULK_SIZE of the kernel's devmap.c). */
-#define WAITING_COPIES 16
+/* Bound, a power of two: frames of one interface that wait for their way out (16: DEV_MAP_BULK_SIZE of the kernel's devmap.c), and the
+ * one that makes them leave. */
+#define WAITING_COPIES 32
 
 struct copies {
     __u64 next_batch, batch, index;

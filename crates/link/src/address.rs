@@ -299,7 +299,7 @@ mod tests {
         assert_eq!(with.to_string(), "000000000000feed (link 3 0501)");
         let mut older = address();
         older.0[0] = 2;
-        assert_eq!(older.to_string(), "000000000000feed (address version 2, packet format 5)");
+        assert_eq!(older.to_string(), "000000000000feed (address version 2, packet format 6)");
     }
 
     #[test]

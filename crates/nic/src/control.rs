@@ -12,8 +12,8 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::Duration;
 
-/// Begins each message, and counts the versions of this exchange.
-const GREETING: u64 = u64::from_le_bytes(*b"weirnic2");
+/// Begins each message, and counts the versions of this exchange and of the format of packets.
+const GREETING: u64 = u64::from_le_bytes(*b"weirnic3");
 /// Length of a request. Unit: bytes.
 pub const REQUEST_BYTES: usize = 32;
 /// Length of an answer. Unit: bytes.

@@ -32,7 +32,7 @@ pub enum NicError {
         host: Ipv4Addr,
     },
     /// The host has not answered. The operation may have been performed, once.
-    #[error("{host} has not answered for {} ms; it is down, or does not know this job", .patience.as_millis())]
+    #[error("{host} has not answered for {} ms; it is down, does not know this job, or has programs of another version", .patience.as_millis())]
     NoAnswer {
         /// The other host.
         host: Ipv4Addr,

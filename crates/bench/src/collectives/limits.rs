@@ -82,7 +82,7 @@ pub fn verdict(job: &Job, word: &str, target: &Target, theirs: &[f64]) -> &'stat
     let ours = job.time_us[0].get(word).map_or(&[][..], Vec::as_slice);
     let found = Quartiles::of(&ratios(ours, theirs).unwrap_or_default()).verdict(target.share);
     let limit = limit(job, word, theirs).map(|(_, _, of_theirs)| of_theirs.verdict(target.share));
-    if found != "reached" && limit == Some("MISSED") { OUT_OF_REACH } else { found }
+    if found == "MISSED" && limit == Some("MISSED") { OUT_OF_REACH } else { found }
 }
 
 /// What an operation takes at least, by round, what that is, and its share of an MPI's time.

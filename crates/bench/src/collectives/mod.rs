@@ -265,7 +265,7 @@ pub fn run(arguments: &CollectivesArguments) -> Result<u8, Failure> {
         jobs: results,
     };
     arguments.output.record.print(render(&results))?;
-    arguments.output.record.write("weir-bench-collectives-1", results)?;
+    arguments.output.record.write("weir-bench-collectives-2", results)?;
     Ok(0)
 }
 

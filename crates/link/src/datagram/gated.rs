@@ -118,13 +118,21 @@ impl<N: DatagramNetwork> DatagramLink<N> {
 
     /// Lets bundles leave that have passed the gate after a wait, as far as the pace allows: the program may run no timers.
     pub(super) fn send_paced(&mut self) {
-        for id in std::mem::take(&mut self.shared.paced) {
-            self.drive(id, |machine, now, driver| machine.writable(now, driver));
-            if self.path(id).is_some_and(|path| path.machine.waiting_bundles() > 0 && !path.is_over()) {
-                self.shared.paced.push(id);
-            }
+        if self.shared.paced.is_empty() || self.shared.flush().is_err() {
+            return;
         }
+        for id in self.shared.paced.clone() {
+            self.drive(id, |machine, now, driver| machine.writable(now, driver));
+        }
+        self.forget_paced();
         let _ = self.shared.flush(); // what it refuses waits
+    }
+
+    /// A poll runs the timers of paths whose pace holds bundles back. So only those are kept that still wait.
+    pub(super) fn forget_paced(&mut self) {
+        let DatagramLink { shared, paths, .. } = self;
+        let waits = |path: &Path<N::Place>| path.machine.is_paced() && !path.is_over();
+        shared.paced.retain(|&id| paths[id as usize].as_deref().is_some_and(waits));
     }
 
     /// Lets open bundles pass the gate, in the order in which they have begun to wait. They leave with the next attempt to send
@@ -134,8 +142,10 @@ impl<N: DatagramNetwork> DatagramLink<N> {
             let now = self.shared.network.now();
             self.release_silent(self.shared.network.host_time_at(now));
             let passed = self.path_and_shared(id).map(|(path, shared)| path.ask_again(id, now, shared));
-            if passed.is_some_and(|passed| passed.is_err()) {
-                return;
+            match passed {
+                Some(Err(LinkBusy)) => return,
+                Some(Ok(())) => {}
+                None => drop(self.shared.awaiting.pop_front()),
             }
         }
     }

@@ -81,9 +81,7 @@ impl<N: DatagramNetwork> Shared<N> {
     }
 
     fn waits_for_admission(&self) -> bool {
-        !self.awaiting.is_empty()
-            || !self.paced.is_empty()
-            || self.proxy.as_ref().is_some_and(|proxy| !proxy.is_empty())
+        !self.awaiting.is_empty() || self.proxy.as_ref().is_some_and(|proxy| !proxy.is_empty())
     }
 }
 
@@ -431,6 +429,9 @@ impl<N: DatagramNetwork> DatagramLink<N> {
 
     fn finish_work(&mut self, now: Instant) {
         self.ask_unopened(now);
+        if !self.shared.paced.is_empty() {
+            self.forget_paced();
+        }
         while let Some(id) = self.shared.timers.take_expired(now) {
             self.drive_at(id, now, |machine, now, driver| machine.expired(now, driver));
         }
@@ -465,7 +466,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
     /// Whether something leaves only with the next poll, or with [`DatagramLink::send_waiting`].
     #[inline]
     pub(super) fn waits_for_poll(&self) -> bool {
-        !self.is_closed && (self.has_unsent || self.shared.has_waiting())
+        !self.is_closed && (self.has_unsent || self.shared.has_waiting() || !self.shared.paced.is_empty())
     }
 
     /// Sends what waits for the next poll, and nothing else. Returns whether something still waits.
@@ -491,7 +492,8 @@ impl<N: DatagramNetwork> DatagramLink<N> {
                     return Err(LinkBusy);
                 }
                 path.submit(id, now, shared)?;
-                if std::mem::take(&mut path.io.has_awaited) && path.machine.waiting_bundles() > 0 {
+                let has_awaited = std::mem::take(&mut path.io.has_awaited);
+                if has_awaited && path.machine.is_paced() && !shared.paced.contains(&id) {
                     shared.paced.push(id);
                 }
                 Ok(())

@@ -205,7 +205,7 @@ impl SendGate {
         if settings.tokens != step.tokens {
             settings.tokens = step.tokens;
             self.allowance = Allowance::default(); // it was a share of another number
-            self.keeps_until = Instant(0);
+            self.end_keeping(now);
         }
         true
     }
@@ -246,10 +246,7 @@ impl SendGate {
         self.counters.waits += u64::from(self.waits.is_none());
         let since = self.waits.map_or(TokenLines::shown_time(now), |waiting| waiting.since);
         self.waits = Some(Waiting { since, until, bundles, bytes });
-        if self.keeps_until > Instant(0) {
-            self.keeps_until = Instant(0);
-            self.show_held(now); // nobody waits for a token that it only keeps
-        }
+        self.end_keeping(now);
         self.show_ticket(Some(LineTicket { since, looked: now }));
     }
 
@@ -381,6 +378,13 @@ impl SendGate {
         if let Some(lines) = self.lines() {
             lines.show_held(self.held, now);
             self.keeps_until = if self.held == 1 { self.allowance.single_until() } else { Instant(0) };
+        }
+    }
+
+    /// Nobody waits for a token that it only keeps.
+    fn end_keeping(&mut self, now: Instant) {
+        if std::mem::replace(&mut self.keeps_until, Instant(0)) > Instant(0) {
+            self.show_held(now);
         }
     }
 

@@ -168,6 +168,12 @@ impl ReliablePath {
         self.sender.waiting()
     }
 
+    /// Whether the pace holds the next bundle back, and nothing else.
+    #[inline]
+    pub fn is_paced(&self) -> bool {
+        self.paced_until.is_some()
+    }
+
     /// The position of the next bundle.
     pub fn next_position(&self) -> u64 {
         self.sender.first() + self.sender.held()
