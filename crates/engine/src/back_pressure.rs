@@ -45,7 +45,7 @@ const MAX_CONTACT_WAIT: Duration = Duration::from_millis(20);
 /// has [`LEAST_ADMISSION_POLLS`], however long they take.
 const MAX_ADMISSION_WAIT: Duration = Duration::from_nanos(10 * HOLD_NS);
 /// Polls of that wait at least: a rank that gets no core for so long has not looked.
-const LEAST_ADMISSION_POLLS: u32 = 128;
+const LEAST_ADMISSION_POLLS: u32 = 1024;
 /// Some intervals of looks at networks of a busy endpoint (`weir_link::links`).
 const LOOK_TIME: Duration = Duration::from_micros(10);
 /// Empty polls before the sender yields the core, with more ranks than cores, or if the receiver is on another host.
