@@ -8,7 +8,7 @@
 //! bundle 10   rest 572, 572 B, packet, fill 0
 //! ```
 //! A bundle without room for the beginning of a long packet is filled up: only datagrams of one length leave in one call. Where
-//! there is no room for the frame that says so, the bytes do not begin with the position, as packets and frames do.
+//! there is no room for the frame that says so, the inverted bytes of the position fill it.
 //!
 //! So the length of a packet does not depend on that of a datagram, which can become less. All parts of a packet are
 //! appended together, or none.

@@ -23,8 +23,8 @@ use weir_proto::Instant;
 use weir_proto::wire::{CONTENTS_FRAME_BYTES, ContentsFrame};
 use zerocopy::IntoBytes;
 
-/// Bundles that leave in one poll, to all peers together; somewhat more, so that the last call is a full one if they have the
-/// longest datagrams and one peer.
+/// Bundles that leave in one poll, to all peers together. Rounded up to whole calls, so that with one peer and the longest
+/// datagrams no call is short.
 const BUNDLES_AT_ONCE: usize = 120;
 /// The clock is read once for so many bundles.
 const CLOCK_BUNDLES: u32 = 16;

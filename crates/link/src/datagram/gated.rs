@@ -311,7 +311,7 @@ impl<P: Copy> Path<P> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::lossy::{Impairments, Switch};
+    use super::super::lossy::{Impairments, LossyNetwork, Switch};
     use super::super::path::{PathDriver, Sent};
     use super::*;
     use crate::datagram::DatagramOptions;
@@ -332,18 +332,19 @@ mod tests {
         })
     }
 
+    fn open(switch: &Switch, number: u16) -> DatagramLink<LossyNetwork> {
+        let options = DatagramOptions::new(Quota { data_slots: 100, start_slots: 10, credit_slots: 2 });
+        DatagramLink::open(&Address::new(number.into(), [7; 16]), switch.open(number), options)
+    }
+
     #[test]
     fn the_driver_of_a_path_knows_which_of_its_bundles_wait_in_the_queue_of_the_proxy() {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let [(own, _node, _mailbox), (mut other, _other_node, _other_mailbox)] = members(&directory);
         other.sends_at(Instant(0)); // so nobody sends alone
         let switch = Switch::new(1, Impairments::default());
-        let open = |number: u16| {
-            let options = DatagramOptions::new(Quota { data_slots: 100, start_slots: 10, credit_slots: 2 });
-            DatagramLink::open(&Address::new(number.into(), [7; 16]), switch.open(number), options)
-        };
-        let mut link = open(1).with_proxy(Some(own));
-        let id = link.path_to(&open(2).address).unwrap();
+        let mut link = open(&switch, 1).with_proxy(Some(own));
+        let id = link.path_to(&open(&switch, 2).address).unwrap();
         let (path, shared) = link.path_and_shared(id).unwrap();
         let first = path.io.first_copy;
         path.io.copies.extend([1, 2].map(|packets| Sent::new(vec![7; 100], packets)));
@@ -378,12 +379,8 @@ mod tests {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let switch = Switch::new(1, Impairments::default());
         let [(own, _node, _mailbox), (mut other, _other_node, _other_mailbox)] = members(&directory);
-        let open = |number: u16| {
-            let options = DatagramOptions::new(Quota { data_slots: 100, start_slots: 10, credit_slots: 2 });
-            DatagramLink::open(&Address::new(number.into(), [7; 16]), switch.open(number), options)
-        };
-        let mut link = open(1).with_proxy(Some(own));
-        let id = link.path_to(&open(2).address).unwrap();
+        let mut link = open(&switch, 1).with_proxy(Some(own));
+        let id = link.path_to(&open(&switch, 2).address).unwrap();
         let (path, shared) = link.path_and_shared(id).unwrap();
         let first = path.io.first_copy;
         path.io.copies.push_back(Sent::new(vec![7; 100], 1));
@@ -404,11 +401,8 @@ mod tests {
     fn the_driver_of_a_path_knows_what_waits_for_acknowledgements() {
         let switch = Switch::new(1, Impairments::default());
         let options = DatagramOptions::new(Quota { data_slots: 100, start_slots: 10, credit_slots: 2 });
-        let open = |number: u16| {
-            DatagramLink::open(&Address::new(number.into(), [7; 16]), switch.open(number), options)
-        };
-        let mut link = open(1);
-        let id = link.path_to(&open(2).address).unwrap();
+        let mut link = open(&switch, 1);
+        let id = link.path_to(&open(&switch, 2).address).unwrap();
         let (path, shared) = link.path_and_shared(id).unwrap();
         let driver = PathDriver { id, io: &mut path.io, shared, arriving: None };
         assert!(!driver.awaits_acknowledgement());

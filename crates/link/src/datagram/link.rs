@@ -375,8 +375,8 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         Ok(())
     }
 
-    /// Whether nothing waits for this poll, which comes right after one whose look found less than it could. Most often it lies
-    /// between a message and the program that waits for it.
+    /// Whether this poll can be left out: the look just before has found less than it could, and nothing else waits. Most such
+    /// polls come between a message and the program that waits for it.
     pub(super) fn has_nothing_to_do(&self) -> bool {
         let Shared { network, timers, grants, crowd, .. } = &self.shared;
         let owes_acknowledgement = |id: &u32| {
@@ -420,7 +420,7 @@ impl<N: DatagramNetwork> DatagramLink<N> {
         }
     }
 
-    /// Does what a poll has postponed, because nothing of what it has found is for the program.
+    /// Does what this poll has postponed: nothing that it has found is for the program.
     pub(super) fn finish_postponed_work(&mut self) {
         if std::mem::take(&mut self.postpones_work) {
             self.finish_work(self.shared.network.now());
